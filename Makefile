@@ -1,0 +1,34 @@
+# Each target makes its own .venv when there is none. PYTHON picks the interpreter it is made with.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: train test test-long lint bench clean
+
+train: .venv/ready
+	$(BIN)/stoker train demo
+	$(BIN)/stoker why "$$(ls -dt runs/demo-* | head -n 1)"
+
+test: .venv/ready
+	$(BIN)/python -m pytest -m "not gpu and not long"
+
+test-long: .venv/ready
+	$(BIN)/python -m pytest -m long
+
+lint: .venv/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: .venv/ready
+	$(BIN)/stoker bench resume
+
+clean:
+	rm -rf .venv build *.egg-info src/*.egg-info .pytest_cache .mypy_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Stoker needs Python 3.11 or newer, and $(PYTHON) is older. Fix: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@

@@ -1,0 +1,170 @@
+"""The front door: what the command line does, as functions that return values. Importing it does not import torch."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stoker import dist, recipes, records, runs, settings
+from stoker import doctor as doctors
+from stoker import work as works
+from stoker.config import Config, DataConfig
+from stoker.doctor import MachineProfile
+from stoker.errors import Problem
+from stoker.machine import gauges, verdict
+from stoker.machine.verdict import Verdict
+from stoker.records import LedgerRow, RunRecord
+
+if TYPE_CHECKING:
+    from stoker.data.survey import Look
+    from stoker.tasks.classify import Answer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """A run after training: its folder and its record."""
+
+    folder: Path
+    record: RunRecord
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scores:
+    """What a network reaches on held-out samples."""
+
+    checkpoint: str
+    samples: int
+    unreadable: int
+    scores: dict[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspection:
+    """What a source holds."""
+
+    data: str
+    classes: dict[str, int]
+    """samples by class, training and held out together"""
+    train_samples: int
+    held_out_samples: int
+    held_out: str
+    total_bytes: int
+    empty: tuple[str, ...]
+    ignored_files: int
+    look: "Look"
+
+
+def configured(recipe: str | None = None, *, file: Path | None = None, **values: Any) -> Config:
+    """Settings from defaults < recipe < file < values."""
+    config = recipes.recipe(recipe) if recipe else Config()
+    if file is not None:
+        config = settings.read_file(file, config)
+    return settings.with_values(config, values)
+
+
+def train(
+    recipe: str | None = None,
+    *,
+    config: Config | None = None,
+    run: str | Path | None = None,
+    resume: str | None = None,
+    auto_resume: bool = True,
+    show: bool = True,
+    **values: Any,
+) -> Trained:
+    """Train a run, or go on with it: the same call again is resume.
+
+    Settings come from `config`, or from a recipe and values by their names: train("demo", epochs=3).
+    """
+    config = settings.with_values(config, values) if config is not None else configured(recipe, **values)
+    folder = Path(run) if run is not None else runs.ROOT / f"{recipe or 'train'}-{settings.address(config)}"
+    if run is not None and folder.parent == Path():
+        folder = runs.ROOT / folder
+    if dist.world().is_first:
+        if not auto_resume:
+            folder = unused(folder)
+        runs.create(folder, config, resumed_from=str(Path(resume).resolve()) if resume else None)
+    elif not auto_resume:
+        raise Problem("--no-auto-resume picks a new folder, on which many processes can't agree", fix="give --run NAME")
+    return Trained(folder=folder, record=works.work(folder, show=show))
+
+
+def unused(folder: Path) -> Path:
+    """The folder itself if nothing is there, else the next free name beside it: nothing is written over."""
+    number = 1
+    candidate = folder
+    while candidate.exists():
+        number += 1
+        candidate = folder.with_name(f"{folder.name}-{number}")
+    return candidate
+
+
+def work(run: str | Path, *, show: bool = True) -> RunRecord:
+    """Bring an existing run to its end."""
+    return works.work(Path(run), show=show)
+
+
+def why(run: str | Path) -> Verdict:
+    """Where a run's time went and what limits it; for running, finished and killed runs."""
+    opened = runs.open_run(Path(run))
+    return verdict.judge(records.read_lines(opened.ledger, LedgerRow))
+
+
+def doctor(disk: str | Path = ".") -> MachineProfile:
+    """What this machine is, what is wrong with it, and how to fix it."""
+    return doctors.examine(Path(disk))
+
+
+def inspect(data: str, *, most: int = 10_000, show: bool = True, cache: str = "data") -> Inspection:
+    """What a source holds, with up to `most` samples decoded to see that they can be."""
+    from stoker import progress
+    from stoker.data import sources, survey
+
+    found = sources.open_source(DataConfig(data=data, allow_bad=1.0, cache=cache), seed=0, show=show)
+    threads = gauges.cores_allotted().allotted
+    both = (found.train, found.held_out)
+    total = sum(len(index) for index in both)
+    shares = [-(-most * len(index) // total) for index in both]
+    seen: list[survey.Seen] = []
+
+    def counted() -> Any:
+        for index, share in zip(both, shares, strict=True):
+            for one in survey.looks(index, survey.chosen(index, share), threads=threads):
+                seen.append(one)
+                yield len(seen)
+
+    progress.follow(counted(), total=sum(min(s, len(i)) for s, i in zip(shares, both)), what="decoding", show=show)
+    counts = [
+        int((found.train.label == n).sum() + (found.held_out.label == n).sum()) for n in range(len(found.classes))
+    ]
+    return Inspection(
+        data=data,
+        classes=dict(zip(found.classes, counts, strict=True)),
+        train_samples=len(found.train),
+        held_out_samples=len(found.held_out),
+        held_out=found.held_out_name,
+        total_bytes=sum(index.total_bytes for index in both),
+        empty=tuple(str(path) for path in found.empty),
+        ignored_files=found.ignored,
+        look=survey.summed(seen),
+    )
+
+
+def eval(run: str | Path, *, data: str | None = None, checkpoint: str = "best", show: bool = True) -> Scores:  # noqa: A001
+    """Score a run's network on its held-out samples, or on other data of the same classes."""
+    from stoker.train import trained
+
+    return Scores(**trained.evaluate(runs.open_run(Path(run)), data=data, name=checkpoint, show=show))
+
+
+def predict(run: str | Path, inputs: Sequence[str | Path], *, checkpoint: str = "best") -> "list[Answer]":
+    """What a run's network sees in some pictures."""
+    from stoker.train import trained
+
+    return trained.predict(runs.open_run(Path(run)), [Path(path) for path in inputs], name=checkpoint)
+
+
+def as_json(value: Any) -> Any:
+    """An answer as what `--json` prints: a dataclass as its fields."""
+    return records.finite(dataclasses.asdict(value))

@@ -1,0 +1,177 @@
+"""The command line: parses, calls api, prints the value; catches Problem; nothing else."""
+
+import json as jsons
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from stoker import api, shown
+from stoker.config import Config
+from stoker.errors import Problem
+from stoker.work import DONE, STOPPED
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainFlags:
+    """Train a run, or go on with it: the same command again is resume.
+
+    Settings come from defaults < RECIPE < --config < flags. Recipes: demo.
+    """
+
+    config: Path | None = None
+    """a TOML file of settings, or a run's config.json"""
+    run: Path | None = None
+    """name or folder of the run; without it, one that follows from the settings"""
+    resume: str | None = None
+    """begin a new run with the state of this checkpoint folder"""
+    auto_resume: bool = True
+    """go on with a run of the same name and settings where there is one"""
+    json: bool = False
+    """print the run's record as JSON"""
+    settings: tyro.conf.OmitArgPrefixes[Config] = field(default_factory=Config)
+
+
+def train(words: list[str]) -> int:
+    """Train a run, or go on with it"""
+    recipe = words.pop(0) if words and not words[0].startswith("-") else None
+    file = tyro.cli(
+        Annotated[ConfigFlag, tyro.conf.arg(name="")], args=words, return_unknown_args=True, add_help=False
+    )[0]
+    base = api.configured(recipe, file=file.config)
+    flags = tyro.cli(TrainFlags, args=words, default=TrainFlags(settings=base), prog="stoker train [RECIPE]")
+    trained = api.train(
+        recipe, config=flags.settings, run=flags.run, resume=flags.resume, auto_resume=flags.auto_resume
+    )
+    return answer(trained, json=flags.json, show=shown.trained, code=exit_code(trained.record.status))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfigFlag:
+    """The one flag that others are laid over."""
+
+    config: Path | None = None
+
+
+def work(run: tyro.conf.Positional[Path], /, *, json: bool = False) -> int:
+    """Bring an existing run to its end; this is what launchers start
+
+    Args:
+        run: the run's folder
+        json: print the run's record as JSON
+    """
+    record = api.work(run)
+    return answer(api.Trained(folder=run, record=record), json=json, show=shown.trained, code=exit_code(record.status))
+
+
+def exit_code(status: str) -> int:
+    """0 for done, 75 for stopped cleanly, 1 for anything else."""
+    return {"done": DONE, "stopped": STOPPED}.get(status, 1)
+
+
+def inspect(data: tyro.conf.Positional[str], /, *, most: int = 10_000, json: bool = False) -> int:
+    """Say what a source holds, and which of its files can't be read
+
+    Args:
+        data: a folder of class folders, or dials[:COUNT[xSIZE]]
+        most: samples that are decoded at most, evenly spread
+        json: print the answer as JSON
+    """
+    return answer(api.inspect(data, most=most), json=json, show=shown.inspection)
+
+
+def doctor(*, disk: Path = Path(), json: bool = False) -> int:
+    """Say what this machine is, what is wrong with it, and how to fix it
+
+    Args:
+        disk: the folder whose disk is looked at
+        json: print the answer as JSON
+    """
+    profile = api.doctor(disk)
+    is_ill = any(finding.level == "bad" for finding in profile.findings)
+    return answer(profile, json=json, show=shown.profile, code=1 if is_ill else 0)
+
+
+def why(run: tyro.conf.Positional[Path], /, *, json: bool = False) -> int:
+    """Say where a run's time went, and what limits it
+
+    Args:
+        run: the run's folder or name
+        json: print the answer as JSON
+    """
+    return answer(api.why(run), json=json, show=shown.verdict)
+
+
+def eval_(
+    run: tyro.conf.Positional[Path], /, *, data: str | None = None, checkpoint: str = "best", json: bool = False
+) -> int:
+    """Score a run's network on held-out samples
+
+    Args:
+        run: the run's folder or name
+        data: other data of the same classes
+        checkpoint: best, latest, epoch_N, a step, or a checkpoint folder
+        json: print the answer as JSON
+    """
+    return answer(api.eval(run, data=data, checkpoint=checkpoint), json=json, show=shown.scores)
+
+
+def predict(
+    run: tyro.conf.Positional[Path],
+    inputs: tyro.conf.Positional[tuple[Path, ...]],
+    /,
+    *,
+    checkpoint: str = "best",
+    json: bool = False,
+) -> int:
+    """Say what a run's network sees in pictures
+
+    Args:
+        run: the run's folder or name
+        inputs: picture files
+        checkpoint: best, latest, epoch_N, a step, or a checkpoint folder
+        json: print the answer as JSON
+    """
+    return answer(api.predict(run, inputs, checkpoint=checkpoint), json=json, show=shown.answers)
+
+
+def answer(value: Any, *, json: bool, show: Callable[[Any], None], code: int = 0) -> int:
+    """Print a value, for people or for programs."""
+    if json:
+        plain = [api.as_json(item) for item in value] if isinstance(value, list) else api.as_json(value)
+        print(jsons.dumps(plain, indent=1, default=str))
+    else:
+        show(value)
+    return code
+
+
+COMMANDS: dict[str, Callable[..., int]] = {
+    "train": train,
+    "work": work,
+    "inspect": inspect,
+    "doctor": doctor,
+    "why": why,
+    "eval": eval_,
+    "predict": predict,
+}
+
+
+def main(words: list[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    words = list(sys.argv[1:] if words is None else words)
+    name = words.pop(0) if words else "--help"
+    if name in ("-h", "--help"):
+        shown.overview(COMMANDS)
+        return 0
+    try:
+        if name not in COMMANDS:
+            raise shown.unknown_command(name, COMMANDS)
+        if name == "train":
+            return train(words)
+        return tyro.cli(COMMANDS[name], args=words, prog=f"stoker {name}")
+    except Problem as problem:
+        shown.problem(problem)
+        return 2

@@ -1,0 +1,1 @@
+"""Samples: where they are, which come when, and how they become batches."""

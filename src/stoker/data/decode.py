@@ -1,0 +1,78 @@
+"""Bytes of a picture file -> pixels of the size the network takes. Pillow decodes; it lets other threads run meanwhile.
+
+Grey, palette, CMYK and 16-bit pictures become 8-bit RGB, transparency is dropped, and EXIF rotation is not applied: all
+as torchvision's image folders do, except that 16-bit grey is scaled instead of clipped.
+"""
+
+import io
+import struct
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+
+from stoker.config import ImageConfig
+from stoker.data import augment
+
+Pixels = NDArray[np.uint8]
+# What Pillow's decoders raise on bytes that are no picture, or only a part of one.
+ERRORS = (OSError, SyntaxError, ValueError, EOFError, IndexError, struct.error, Image.DecompressionBombError)
+
+
+class Unreadable(Exception):
+    """Bytes that are no whole picture. Its text is the reason."""
+
+
+def opened(raw: bytes) -> Image.Image:
+    """A picture whose header was read and whose pixels were not."""
+    try:
+        return Image.open(io.BytesIO(raw))
+    except ERRORS as error:
+        raise Unreadable(reason(raw, error)) from None
+
+
+def rgb(picture: Image.Image) -> Image.Image:
+    """A picture's pixels as 8-bit RGB."""
+    try:
+        if picture.mode.startswith("I") or picture.mode == "F":
+            return sixteen_bit(picture)
+        return picture.convert("RGB")
+    except ERRORS as error:
+        raise Unreadable(str(error) or type(error).__name__) from None
+
+
+def sixteen_bit(picture: Image.Image) -> Image.Image:
+    """The upper byte of each 16-bit value as grey."""
+    values = np.asarray(picture)
+    return Image.fromarray(np.clip(values / 257.0 + 0.5, 0, 255).astype(np.uint8)).convert("RGB")
+
+
+def reason(raw: bytes, error: BaseException) -> str:
+    """Why some bytes are no picture, in words that help to find the cause."""
+    if not raw:
+        return "the file is empty"
+    if isinstance(error, UnidentifiedImageError):
+        return f"not a picture: it begins with {raw[:12]!r}"
+    return str(error) or type(error).__name__
+
+
+def training_pixels(raw: bytes, *, drawn: NDArray[np.float64], config: ImageConfig) -> Pixels:
+    """A random part of a picture, resized with antialiasing, perhaps flipped."""
+    picture = opened(raw)
+    numbers = drawn.tolist()
+    box = augment.random_crop(*picture.size, drawn=numbers, scale=config.crop_scale, ratio=config.crop_ratio)
+    edges = (int(box.left), int(box.top), int(box.left + box.width), int(box.top + box.height))
+    side = config.resolution
+    part = rgb(picture).crop(edges).resize((side, side), Image.Resampling.BILINEAR)
+    if augment.is_flipped(numbers, config.flip):
+        part = part.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    return np.asarray(part)
+
+
+def evaluation_pixels(raw: bytes, *, config: ImageConfig) -> Pixels:
+    """The middle of a picture, resized with antialiasing in one pass."""
+    picture = opened(raw)
+    side = config.eval_resolution or config.resolution
+    box = augment.centre_box(*picture.size, resolution=side, crop=config.eval_crop)
+    edges = (box.left, box.top, box.left + box.width, box.top + box.height)
+    return np.asarray(rgb(picture).resize((side, side), Image.Resampling.BILINEAR, box=edges))

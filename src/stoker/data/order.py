@@ -1,0 +1,134 @@
+"""Which samples when: pure arithmetic. The order of an epoch is a keyed permutation, so it is neither stored nor drawn.
+
+A step takes the next `batch` positions of the epoch and cuts them into atoms. What an atom holds does not depend on how
+many processes there are, nor on where a run was interrupted.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stoker.data import random
+
+# Eight rounds of a Feistel network; four already mix well (Luby and Rackoff), and rounds are cheap.
+ROUNDS = 8
+# Positions are permuted this many at a time: numpy's cost a call is then shared by many samples.
+BLOCK = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pace:
+    """How an epoch is cut into steps, and a step into atoms."""
+
+    count: int
+    batch: int
+    atoms: int
+    last_step: Literal["drop", "keep"]
+
+    @property
+    def steps(self) -> int:
+        """steps in an epoch"""
+        whole, rest = divmod(self.count, self.batch)
+        # Batch norm cannot work with one sample, so a kept last step gives every atom two at least.
+        return whole + (self.last_step == "keep" and rest >= 2 * self.atoms)
+
+    def samples(self, step_of_epoch: int) -> int:
+        """samples in a step"""
+        return min(self.batch, self.count - step_of_epoch * self.batch)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Plan:
+    """The samples of one atom, or of one batch of an evaluation."""
+
+    epoch: int
+    positions: NDArray[np.int64]
+    """places in the epoch; every random draw of a sample is keyed by its place"""
+    samples: NDArray[np.int64]
+    """places in the index"""
+    share: float = 1.0
+    """of the step's samples"""
+
+
+def permuted(positions: NDArray[np.int64], *, count: int, seed: int, epoch: int) -> NDArray[np.int64]:
+    """The samples at some positions of an epoch's order: a permutation of range(count) keyed by (seed, epoch).
+
+    A Feistel network over rows x columns >= count with addition modulo (Black and Rogaway, "Ciphers with arbitrary
+    finite domains", 2002); what falls outside of count walks on until it falls inside.
+    """
+    rows = math.isqrt(max(count - 1, 0)) + 1
+    columns = -(-count // rows)
+    keys = random.words(seed, epoch=epoch, positions=np.zeros(1, np.int64), purpose=random.ORDER, count=ROUNDS)[0]
+    placed = scrambled(positions.astype(np.uint64), rows=rows, columns=columns, keys=keys)
+    while (outside := placed >= count).any():
+        placed[outside] = scrambled(placed[outside], rows=rows, columns=columns, keys=keys)
+    return placed.astype(np.int64)
+
+
+def scrambled(places: NDArray[np.uint64], *, rows: int, columns: int, keys: NDArray[np.uint32]) -> NDArray[np.uint64]:
+    """One pass of the Feistel network over row and column."""
+    row, column = np.divmod(places, np.uint64(columns))
+    for number, key in enumerate(keys):
+        if number % 2 == 0:
+            row = (row + mixed(column, key)) % np.uint64(rows)
+        else:
+            column = (column + mixed(row, key)) % np.uint64(columns)
+    return row * np.uint64(columns) + column
+
+
+def mixed(values: NDArray[np.uint64], key: np.uint32) -> NDArray[np.uint64]:
+    """A well-mixed 32-bit function of each value (constants: Ellis, "lowbias32", 2018)."""
+    x = values.astype(np.uint32) ^ key
+    x = (x ^ (x >> np.uint32(16))) * np.uint32(0x7FEB352D)
+    x = (x ^ (x >> np.uint32(15))) * np.uint32(0x846CA68B)
+    return (x ^ (x >> np.uint32(16))).astype(np.uint64)
+
+
+def cut(start: int, size: int, parts: int) -> list[tuple[int, int]]:
+    """The (start, stop) of each part when `size` positions are cut as evenly as can be."""
+    return [(start + size * k // parts, start + size * (k + 1) // parts) for k in range(parts)]
+
+
+def training_plans(
+    pace: Pace, *, seed: int, epoch: int, position: int, epochs: int, rank: int, world: int
+) -> Iterator[Plan]:
+    """The atoms that process `rank` of `world` works on, from a position to the end of the run."""
+    first_step = position // pace.batch
+    for current in range(epoch, epochs):
+        drawn = Drawn(count=pace.count, seed=seed, epoch=current)
+        for number in range(first_step, pace.steps):
+            size = pace.samples(number)
+            for start, stop in cut(number * pace.batch, size, pace.atoms)[rank::world]:
+                positions = np.arange(start, stop)
+                yield Plan(
+                    epoch=current, positions=positions, samples=drawn.at(start, stop), share=(stop - start) / size
+                )
+        first_step = 0
+
+
+def evaluation_plans(count: int, *, batch: int, rank: int, world: int) -> Iterator[Plan]:
+    """Every sample once, over all processes together, in the order of the index."""
+    for number in range(rank, -(-count // batch), world):
+        places = np.arange(number * batch, min((number + 1) * batch, count))
+        yield Plan(epoch=0, positions=places, samples=places)
+
+
+class Drawn:
+    """An epoch's order, a block at a time. Remembers one block; holds no state that matters."""
+
+    def __init__(self, *, count: int, seed: int, epoch: int) -> None:
+        self.count, self.seed, self.epoch = count, seed, epoch
+        self.start = 0
+        self.block = np.empty(0, np.int64)
+
+    def at(self, start: int, stop: int) -> NDArray[np.int64]:
+        """The samples at the positions from start to stop."""
+        if start < self.start or stop > self.start + len(self.block):
+            last = min(max(start + BLOCK, stop), self.count)
+            self.start = start
+            self.block = permuted(np.arange(start, last), count=self.count, seed=self.seed, epoch=self.epoch)
+        return self.block[start - self.start : stop - self.start]

@@ -1,0 +1,122 @@
+"""Many processes as one. The only module that imports torch.distributed; for one process it is the identity."""
+
+import contextlib
+import datetime
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from stoker.errors import Problem
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """Which of how many processes this is."""
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+
+    @property
+    def is_first(self) -> bool:
+        """whether this process writes the run folder and talks to the user"""
+        return self.rank == 0
+
+
+def world() -> World:
+    """This process's place, as torchrun says in the environment. Needs no torch."""
+    try:
+        place = World(
+            rank=int(os.environ.get("RANK", 0)),
+            size=int(os.environ.get("WORLD_SIZE", 1)),
+            local_rank=int(os.environ.get("LOCAL_RANK", 0)),
+        )
+    except ValueError as error:
+        raise Problem(f"RANK, WORLD_SIZE or LOCAL_RANK is not a number: {error}", fix="start with torchrun") from None
+    if not 0 <= place.rank < place.size:
+        raise Problem(f"RANK is {place.rank} of WORLD_SIZE {place.size}", fix="start with torchrun, which sets both")
+    return place
+
+
+def choose_device(wanted: str, place: World) -> "torch.device":
+    """The device this process trains on."""
+    import torch
+
+    if wanted == "auto":
+        wanted = "cuda" if torch.cuda.is_available() else "cpu"
+    if wanted == "cpu":
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise Problem("device is cuda, but torch sees no working GPU", fix="see what is wrong with: stoker doctor")
+    if place.local_rank >= torch.cuda.device_count():
+        raise Problem(
+            f"process {place.local_rank} of this machine has no GPU: there are {torch.cuda.device_count()}",
+            fix=f"start at most {torch.cuda.device_count()} processes here, or train with --device cpu",
+        )
+    torch.cuda.set_device(place.local_rank)
+    return torch.device("cuda", place.local_rank)
+
+
+def start(place: World, device: "torch.device") -> None:
+    """Meet the other processes."""
+    if place.size == 1:
+        return
+    import torch.distributed
+
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    torch.distributed.init_process_group(backend, timeout=datetime.timedelta(minutes=10))
+
+
+def stop(place: World) -> None:
+    """Part from the other processes."""
+    if place.size > 1:
+        import torch.distributed
+
+        torch.distributed.destroy_process_group()
+
+
+def barrier(place: World) -> None:
+    """Wait until every process is here."""
+    if place.size > 1:
+        import torch.distributed
+
+        torch.distributed.barrier()
+
+
+def add_up(tensor: "torch.Tensor", place: World) -> None:
+    """Replace a tensor by its sum over all processes."""
+    if place.size > 1:
+        import torch.distributed
+
+        torch.distributed.all_reduce(tensor)
+
+
+def any_true(fact: bool, place: World, device: "torch.device") -> bool:
+    """Whether a fact holds in any process. Waits for all of them."""
+    if place.size == 1:
+        return fact
+    import torch
+
+    found = torch.tensor(float(fact), device=device)
+    add_up(found, place)
+    return found.item() > 0
+
+
+def wrapped(model: Any, place: World, device: "torch.device") -> Any:
+    """The model, with its gradients averaged over all processes during the backward pass."""
+    if place.size == 1:
+        return model
+    from torch.nn.parallel import DistributedDataParallel
+
+    # Batch-norm statistics are averaged over atoms in step.py, so DDP must not overwrite them with rank 0's.
+    return DistributedDataParallel(
+        model, device_ids=[device.index] if device.type == "cuda" else None, broadcast_buffers=False
+    )
+
+
+def quietly(model: Any, *, last: bool, place: World) -> contextlib.AbstractContextManager[None]:
+    """Hold gradients back from the other processes until a process's last atom of the step."""
+    return contextlib.nullcontext() if last or place.size == 1 else model.no_sync()

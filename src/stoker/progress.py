@@ -1,0 +1,40 @@
+"""Bars for long work: how much is done, at what rate, and the time that is left. They go to stderr."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+
+def bar(*, unit: str, transient: bool) -> "Progress":
+    """A bar with rate and time left."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}" + unit),
+        TextColumn("left"),
+        TimeRemainingColumn(compact=True),
+        console=Console(stderr=True),
+        transient=transient,
+        # Redrawing costs the training thread's core; four times a second is enough for eyes.
+        refresh_per_second=4,
+    )
+
+
+def follow(counts: Iterable[int], *, total: int, what: str, show: bool) -> None:
+    """Exhaust an iterator that yields how much is done so far, under a bar."""
+    if not show:
+        for _ in counts:
+            pass
+        return
+    with bar(unit="/s", transient=True) as drawn:
+        task = drawn.add_task(what, total=total, rate="")
+        for count in counts:
+            drawn.update(task, completed=count)
+            speed = drawn.tasks[0].speed
+            drawn.update(task, rate=f"{speed:.0f}" if speed else "")

@@ -1,0 +1,221 @@
+"""The run folder: the name of every file in it, and how they are written so that a kill leaves them whole."""
+
+import contextlib
+import dataclasses
+import errno
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stoker import records, settings, units
+from stoker.config import Config
+from stoker.errors import Problem
+from stoker.records import MetricRow, RunRecord
+
+ROOT = Path("runs")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A folder that holds all there is to know about a run."""
+
+    folder: Path
+
+    @property
+    def config(self) -> Path:
+        """the settings as asked for"""
+        return self.folder / "config.json"
+
+    @property
+    def machine(self) -> Path:
+        """the hardware of the last start"""
+        return self.folder / "machine.json"
+
+    @property
+    def code(self) -> Path:
+        """version, commit, local changes and packages of the last start"""
+        return self.folder / "code.json"
+
+    @property
+    def classes(self) -> Path:
+        """the names of the classes, in the order of the network's outputs"""
+        return self.folder / "classes.json"
+
+    @property
+    def ledger(self) -> Path:
+        """where the time of the first process went"""
+        return self.ledger_of(0)
+
+    def ledger_of(self, rank: int) -> Path:
+        """where the time of a process went"""
+        return self.folder / (f"ledger.{rank}.jsonl" if rank else "ledger.jsonl")
+
+    @property
+    def metrics(self) -> Path:
+        """what was learned"""
+        return self.folder / "metrics.jsonl"
+
+    @property
+    def events(self) -> Path:
+        """what happened on the way"""
+        return self.folder / "events.jsonl"
+
+    @property
+    def record(self) -> Path:
+        """what became of it"""
+        return self.folder / "record.json"
+
+    @property
+    def checkpoints(self) -> Path:
+        """one folder a checkpoint, named by its step"""
+        return self.folder / "checkpoints"
+
+    @property
+    def lock(self) -> Path:
+        """held by the process that trains"""
+        return self.folder / "lock"
+
+    def pointer(self, name: str) -> Path:
+        """a small text file that names a checkpoint: latest, best, epoch_N"""
+        return self.folder / name
+
+
+def write_whole(path: Path, data: str | bytes) -> None:
+    """Write a file so that a reader, or a kill at any moment, sees the old content or the new, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data.encode() if isinstance(data, str) else data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise full(path, error) if error.errno == errno.ENOSPC else error from None
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames inside a folder last through a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def append_line(path: Path, row: Any) -> None:
+    """Add a record to a file of lines, in one write."""
+    try:
+        with open(path, "ab") as file:
+            file.write(records.line(row).encode() + b"\n")
+    except OSError as error:
+        raise full(path, error) if error.errno == errno.ENOSPC else error from None
+
+
+def full(path: Path, error: OSError, *, size: int | None = None) -> Problem:
+    """What to say when the disk is full."""
+    needed = f" of {units.bytes_text(size)}" if size else ""
+    free = units.bytes_text(shutil.disk_usage(path.parent).free)
+    return Problem(
+        f"the disk is full: {path}{needed} could not be written ({error.strerror}; {free} free)",
+        fix="free some space and start the same command again: it goes on from the last whole checkpoint",
+    )
+
+
+def cut_metrics(run: Run, *, step: int, evaluated: int) -> None:
+    """Drop what a killed process had written beyond the checkpoint that training goes on from."""
+    if not run.metrics.exists():
+        return
+    rows = records.read_lines(run.metrics, MetricRow)
+    kept = [row for row in rows if row.step <= step and (row.kind == "train" or row.epoch <= evaluated)]
+    write_whole(run.metrics, "".join(records.line(row) + "\n" for row in kept))
+
+
+def read_config(run: Run) -> Config:
+    """The settings a run was started with."""
+    return settings.read_file(run.config, Config())
+
+
+def update_record(run: Run, **changes: Any) -> RunRecord:
+    """Rewrite record.json with some fields changed."""
+    record = dataclasses.replace(records.read_record(run.record), **changes)
+    write_whole(run.record, json.dumps(records.finite(dataclasses.asdict(record)), indent=1))
+    return record
+
+
+def create(folder: Path, config: Config, *, resumed_from: str | None) -> Run:
+    """A new run folder, or the one that is there already if it was made with the same identity settings."""
+    run = Run(folder)
+    if run.config.exists():
+        check_same(run, config, resumed_from=resumed_from)
+        write_whole(run.config, settings.as_json(config))
+        return run
+    if folder.exists() and any(folder.iterdir()):
+        raise Problem(f"{folder} is not empty and is no run", fix="give another name with --run")
+    folder.mkdir(parents=True, exist_ok=True)
+    run.checkpoints.mkdir(exist_ok=True)
+    record = RunRecord(status="stopped", resumed_from=resumed_from)
+    write_whole(run.record, json.dumps(dataclasses.asdict(record), indent=1))
+    write_whole(run.config, settings.as_json(config))
+    return run
+
+
+def check_same(run: Run, config: Config, *, resumed_from: str | None) -> None:
+    """Refuse to go on with a run under settings that would change its result."""
+    record = records.read_record(run.record)
+    changed = [
+        d
+        for d in settings.identity_differences(read_config(run), config)
+        # A path is only a name of the data: what it holds is compared by fingerprint when it is opened.
+        if d.name != "data" and record.fixed.get(d.name, d.old) != d.new
+    ]
+    if changed:
+        listed = "\n".join(f"    {d.name}: {d.old} -> {d.new}" for d in changed)
+        raise Problem(
+            f"{run.folder} was started with other settings, and going on with these would change its result:\n{listed}",
+            fix="give these settings their old values, or another name with --run",
+        )
+    if resumed_from != record.resumed_from:
+        raise Problem(
+            f"{run.folder} was started from {record.resumed_from or 'scratch'}, not from {resumed_from or 'scratch'}",
+            fix="leave --resume as it was, or give another name with --run",
+        )
+
+
+def open_run(folder: Path) -> Run:
+    """An existing run folder."""
+    for candidate in (folder, ROOT / folder):
+        if Run(candidate).config.exists():
+            return Run(candidate)
+    known = sorted(str(p.parent) for p in ROOT.glob("*/config.json"))
+    raise Problem(
+        f"{folder} is no run: it has no config.json",
+        fix=f"runs here are {', '.join(known)}" if known else "start one with: stoker train demo",
+    )
+
+
+@contextlib.contextmanager
+def held(run: Run) -> Iterator[None]:
+    """Keep a second process from training the same run. A kill lets go of it."""
+    with open(run.lock, "ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise Problem(
+                f"{run.folder} is being trained by another process",
+                fix="wait for it, stop it, or give another name with --run",
+            ) from None
+        yield
+
+
+def last_sign_of_life(run: Run) -> float | None:
+    """When something was last written to a run, in seconds since 1970."""
+    files = [run.ledger, run.metrics, run.events, *run.checkpoints.glob("*/*")]
+    return max((f.stat().st_mtime for f in files if f.exists()), default=None)

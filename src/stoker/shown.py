@@ -1,0 +1,153 @@
+"""Answers as people read them in a terminal. Takes values, prints them; knows nothing of how they came about."""
+
+import difflib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from stoker import units
+from stoker.api import Inspection, Scores, Trained
+from stoker.doctor import MachineProfile
+from stoker.errors import Problem
+from stoker.machine.verdict import Verdict
+
+MARKS = {"good": "[green]ok[/]", "warn": "[yellow]warn[/]", "bad": "[red]bad[/]"}
+LONGEST_LIST = 20
+
+
+def console() -> Console:
+    """Where answers go."""
+    return Console(highlight=False, soft_wrap=True)
+
+
+def plain_table(*columns: str, right: int = 0) -> Table:
+    """A table without lines, whose last `right` columns are numbers."""
+    table = Table(*columns, box=None, header_style="bold", pad_edge=False)
+    for column in table.columns[len(columns) - right :] if right else []:
+        column.justify = "right"
+    return table
+
+
+def overview(commands: Mapping[str, Callable[..., int]]) -> None:
+    """What `stoker --help` says."""
+    out = console()
+    out.print("[bold]stoker[/] trains networks at the speed the hardware allows, and says what they wait for.\n")
+    table = plain_table("command", "what it does")
+    for name, function in commands.items():
+        table.add_row(name, (function.__doc__ or "").split("\n")[0])
+    out.print(table)
+    out.print("\nstoker COMMAND --help says more. To begin: stoker train demo")
+
+
+def unknown_command(name: str, commands: Mapping[str, object]) -> Problem:
+    """What to say about a command that does not exist."""
+    near = difflib.get_close_matches(name, commands, n=1)
+    hint = f"did you mean stoker {near[0]}?" if near else f"commands are {', '.join(commands)}"
+    return Problem(f"there is no command {name}", fix=hint)
+
+
+def problem(found: Problem) -> None:
+    """What happened and what to do next, on stderr."""
+    out = Console(stderr=True, highlight=False, soft_wrap=True)
+    out.print("[red]problem:[/] ", end="")
+    out.print(found.what, markup=False)
+    out.print("[bold]fix:[/] ", end="")
+    out.print(found.fix, markup=False)
+
+
+def trained(value: Trained) -> None:
+    """How a run ended, and what to look at next."""
+    out, record = console(), value.record
+    best = record.result.get("best")
+    if best:
+        scores = f"top-1 {best['top1']:.2f} %, top-5 {best['top5']:.2f} %, loss {best['loss']:.4f}"
+        out.print(f"best     {scores} (epoch {best['epoch']:.0f}, step {best['step']:.0f})")
+    speed = record.result.get("samples_per_second")
+    if speed:
+        memory = units.bytes_text(record.result["peak_memory_bytes"])
+        out.print(f"speed    {speed:.0f} samples/s, evaluation included; {memory} of memory at most")
+    again = f"; {record.why}; the same command again goes on" if record.status != "done" else ""
+    out.print(f"status   {record.status}{again}")
+    out.print(f"run      {value.folder}   (where the time went: stoker why {value.folder})")
+
+
+def verdict(value: Verdict) -> None:
+    """Where the time went, as a table and a sentence."""
+    out = console()
+    table = plain_table("where the time went", "what it means", "time", "share", right=2)
+    for share in value.shares:
+        table.add_row(share.bucket, share.meaning, units.seconds_text(share.seconds), units.percent_text(share.share))
+    table.add_row("together", "", units.seconds_text(value.wall_seconds), "", style="bold")
+    out.print(table)
+    if value.not_measured:
+        out.print(f"not measured: {', '.join(value.not_measured)}")
+    out.print(
+        f"useful   {units.percent_text(value.useful_share)} of the wall clock went into the network and its update"
+    )
+    out.print(f"[bold]{value.sentence}[/]")
+
+
+def profile(value: MachineProfile) -> None:
+    """Findings, the good ones too."""
+    out = console()
+    for finding in value.findings:
+        out.print(f"{MARKS[finding.level]:<6} ", end="")
+        out.print(finding.what, markup=False)
+        if finding.fix:
+            out.print(f"       fix: {finding.fix}", markup=False)
+
+
+def inspection(value: Inspection) -> None:
+    """What a source holds."""
+    out, look = console(), value.look
+    out.print(
+        f"{value.data}: {value.train_samples:,} training samples, {value.held_out_samples:,} held out "
+        f"({value.held_out}), {len(value.classes)} classes, {units.bytes_text(value.total_bytes)}"
+    )
+    out.print(f"decoded  {look.looked_at:,}: {listed(look.formats)}; colours {listed(look.modes)}")
+    for name, sizes in (("width", look.widths), ("height", look.heights)):
+        out.print(f"{name:<8} {sizes[0]} - {sizes[1]} - {sizes[2]} pixels (least - middle - largest)")
+    histogram(value.classes, out)
+    if value.ignored_files:
+        out.print(f"ignored  {value.ignored_files} files whose names are no picture's")
+    bad = {**dict.fromkeys(value.empty, "the file is empty"), **look.bad}
+    out.print(f"bad      {len(bad)} files can't be read" if bad else "bad      none")
+    for path, reason in list(bad.items())[:LONGEST_LIST]:
+        out.print(f"         {path}: {reason}", markup=False)
+    if len(bad) > LONGEST_LIST:
+        out.print(f"         ... and {len(bad) - LONGEST_LIST} more; all of them with --json")
+
+
+def histogram(classes: Mapping[str, int], out: Console) -> None:
+    """Samples a class, as bars; the middle of a long list is left out."""
+    most = max(classes.values())
+    width = min(32, max(len(name) for name in classes))
+    rows = list(classes.items())
+    for name, count in rows[:LONGEST_LIST]:
+        out.print(f"  {name[:width]:<{width}} {count:>8,} {'#' * max(1, round(30 * count / most))}", markup=False)
+    if len(rows) > LONGEST_LIST:
+        out.print(f"  ... and {len(rows) - LONGEST_LIST} more classes")
+
+
+def listed(counts: Mapping[str, int]) -> str:
+    """Names with their counts, the most frequent first."""
+    ordered = sorted(counts.items(), key=lambda item: -item[1])
+    return ", ".join(f"{name} {count:,}" for name, count in ordered) or "none"
+
+
+def scores(value: Scores) -> None:
+    """Scores on held-out samples."""
+    out = console()
+    text = "  ".join(f"{name} {number:.4f}" for name, number in value.scores.items())
+    out.print(f"{text}  ({value.samples:,} samples, {value.unreadable} unreadable)")
+    out.print(f"checkpoint {value.checkpoint}")
+
+
+def answers(values: list[Any]) -> None:
+    """A line a picture: the likeliest classes."""
+    out = console()
+    for value in values:
+        pairs = zip(value.classes, value.probabilities, strict=True)
+        out.print(f"{value.input}: " + ", ".join(f"{name} {chance:.1%}" for name, chance in pairs), markup=False)

@@ -1,0 +1,46 @@
+"""What is learned. A task is any object with these methods; its scores are sums and counts, so adding reduces them."""
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import torch
+
+from stoker.data.index import Index
+from stoker.data.loader import Batch, Loader
+from stoker.data.order import Plan
+from stoker.data.sources import Dataset
+
+Inputs = tuple[torch.Tensor, torch.Tensor]
+
+
+class Task(Protocol):
+    """What the loop asks of a task."""
+
+    @property
+    def score_names(self) -> tuple[str, ...]:
+        """The sums that loss and score return, in this order; one more, the count of samples, follows them."""
+        ...
+
+    def open(self, *, seed: int, show: bool) -> Dataset:
+        """Index the data."""
+        ...
+
+    def batches(self, index: Index, plans: Iterator[Plan], *, seed: int | None, threads: int, pin: bool) -> Loader:
+        """Batches for training (with the seed of their augmentation) or for evaluation (without)."""
+        ...
+
+    def model(self, *, classes: int) -> torch.nn.Module:
+        """The network, with fresh weights."""
+        ...
+
+    def moved(self, batch: Batch, device: torch.device) -> Inputs:
+        """A batch on the device."""
+        ...
+
+    def loss(self, model: Any, inputs: Inputs) -> tuple[torch.Tensor, torch.Tensor]:
+        """The mean loss to go down, and the sums and count of the scores."""
+        ...
+
+    def score(self, model: Any, inputs: Inputs) -> torch.Tensor:
+        """The sums and count of the scores, without gradients."""
+        ...

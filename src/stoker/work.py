@@ -1,0 +1,201 @@
+"""What `stoker work RUN` does: preflight -> train -> record. Every launcher starts this on a run folder."""
+
+import contextlib
+import dataclasses
+import importlib.metadata
+import json
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stoker import dist, doctor, records, runs, settings
+from stoker.config import Config
+from stoker.dist import World
+from stoker.errors import Problem
+from stoker.machine.interrupts import StopRequest
+from stoker.records import Attempt, RunRecord, Status
+from stoker.runs import Run
+from stoker.train.ledger import Ledger
+
+if TYPE_CHECKING:
+    from stoker.data.sources import Dataset
+    from stoker.train.site import Outcome
+
+# Exit codes: done; stopped cleanly, start me again; anything else is a failure.
+DONE, STOPPED = 0, 75
+# So many pictures are decoded before training to see that the data is sound; a second or two.
+TRIED = 256
+
+
+def work(folder: Path, *, show: bool = True) -> RunRecord:
+    """Bring a run to its end, from wherever it is, and return its record."""
+    started_at = time.time()
+    world = dist.world()
+    # Communication hides inside the backward pass, and nothing here can see a GPU idle: so neither is measured.
+    clock = Ledger(unmeasured={"host"} | ({"comm", "peer_wait"} if world.size > 1 else set()))
+    run = runs.open_run(folder)
+    record = records.read_record(run.record)
+    if record.status == "done":
+        return record
+    with contextlib.ExitStack() as stack:
+        if world.is_first:
+            stack.enter_context(runs.held(run))
+            attempt = Attempt(started_at=started_at, host=socket.gethostname(), world=world.size)
+            record = runs.update_record(run, status="running", why=None, attempts=(*record.attempts, attempt))
+        stop = stack.enter_context(StopRequest())
+        try:
+            outcome = attempt_run(run, record, world, clock, stop, started_at=started_at, show=show)
+        except BaseException as error:
+            status, what = verdict_on(error)
+            if world.is_first:
+                ended(run, status=status, why=str(what))
+            raise what from (error if what is not error else None)
+        if world.is_first:
+            record = ended(run, status=outcome.status, why=outcome.why, result=outcome.result)
+        dist.stop(world)
+    return record
+
+
+def attempt_run(
+    run: Run, record: RunRecord, world: World, clock: Ledger, stop: StopRequest, *, started_at: float, show: bool
+) -> "Outcome":
+    """One start of a run: everything that must hold before training, and then training."""
+    from stoker.tasks.classify import Classify
+    from stoker.train import loop
+    from stoker.train.site import Site
+
+    config = runs.read_config(run)
+    device = dist.choose_device(config.model.device, world)
+    dist.start(world, device)
+    config = with_fixed(config, run, record, world)
+    task = Classify(data=config.data, image=config.image, loader=config.loader, network=config.model)
+    for turn in (world.is_first, not world.is_first):
+        # The first process goes first: it may have to draw the built-in data, which the others then find.
+        if turn:
+            data = task.open(seed=config.train.seed, show=show and world.is_first)
+        dist.barrier(world)
+    if world.is_first:
+        preflight(config, data, run)
+    dist.barrier(world)
+    attempts = records.read_record(run.record).attempts
+    site = Site(
+        run=run,
+        world=world,
+        device=device,
+        clock=clock,
+        stop=stop,
+        attempt=len(attempts),
+        started_at=started_at,
+        first_started_at=attempts[0].started_at,
+    )
+    return loop.train(config, task, data, site, resume=record.resumed_from, show=show)
+
+
+def with_fixed(config: Config, run: Run, record: RunRecord, world: World) -> Config:
+    """The settings with those that were left to Stoker filled in, as they were at the first start."""
+    from stoker.machine import gauges
+    from stoker.tasks import networks
+
+    fixed = record.fixed or {
+        "model": networks.resolved(config.model.model),
+        "atoms": config.train.atoms or world.size,
+        "compute_threads": config.model.compute_threads or gauges.cores_allotted().allotted,
+    }
+    if not record.fixed and world.is_first:
+        runs.update_record(run, fixed=fixed)
+    if world.size > fixed["atoms"]:
+        raise Problem(
+            f"there are {world.size} processes for {fixed['atoms']} atoms",
+            fix=f"start at most {fixed['atoms']} processes, or begin a new run with --atoms {world.size}",
+        )
+    if config.train.batch < fixed["atoms"]:
+        raise Problem(
+            f"a batch of {config.train.batch} can't be cut into {fixed['atoms']} atoms",
+            fix=f"give --batch {fixed['atoms']} or more, or fewer --atoms",
+        )
+    return settings.with_values(config, fixed)
+
+
+def preflight(config: Config, data: "Dataset", run: Run) -> None:
+    """Refuse what would fail hours later, and write down what is trained on, where, and with which code."""
+    if config.train.batch > len(data.train):
+        raise Problem(
+            f"a batch of {config.train.batch} is larger than the {len(data.train)} training samples",
+            fix=f"give --batch {min(len(data.train), max(1, len(data.train) // 8))}",
+        )
+    facts = {
+        "fingerprint": data.fingerprint(),
+        "train_samples": len(data.train),
+        "held_out_samples": len(data.held_out),
+        "classes": len(data.classes),
+        "train_bytes": data.train.total_bytes,
+        "empty_files": len(data.empty),
+    }
+    before = records.read_record(run.record).data
+    if before and before["fingerprint"] != facts["fingerprint"]:
+        listed = "\n".join(f"    {k}: {before[k]} -> {v}" for k, v in facts.items() if before[k] != v)
+        raise Problem(
+            f"the data in {config.data.data} is not what {run.folder} was trained on:\n{listed}",
+            fix="bring the old data back, or give another name with --run",
+        )
+    try_samples(config, data)
+    runs.update_record(run, data=facts)
+    runs.write_whole(run.classes, json.dumps(data.classes))
+    runs.write_whole(run.machine, json.dumps(dataclasses.asdict(doctor.examine(run.folder)), indent=1))
+    runs.write_whole(run.code, json.dumps(code(), indent=1))
+
+
+def try_samples(config: Config, data: "Dataset") -> None:
+    """Decode some samples of each index, evenly spread, and refuse data of which too much is unreadable."""
+    from stoker.data import survey
+
+    for index in (data.train, data.held_out):
+        found = survey.look(index, most=TRIED, threads=4)
+        if len(found.bad) > config.data.allow_bad * found.looked_at:
+            path, reason = next(iter(found.bad.items()))
+            raise Problem(
+                f"{len(found.bad)} of {found.looked_at} samples tried can't be read, the first: {path}: {reason}",
+                fix=f"see them all with: stoker inspect {config.data.data}; or allow more with --allow-bad",
+            )
+
+
+def code() -> dict[str, Any]:
+    """What code this is: version, commit, local changes and packages."""
+    here = Path(__file__).parent
+
+    def git(*words: str) -> str | None:
+        done = subprocess.run(["git", "-C", str(here), *words], capture_output=True, text=True, check=False)
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    is_ours = git("ls-files", "--error-unmatch", "work.py") is not None if git("--version") else False
+    return {
+        "version": importlib.metadata.version("stoker"),
+        "commit": git("rev-parse", "HEAD") if is_ours else None,
+        "diff": git("diff", "HEAD") if is_ours else None,
+        "packages": {d.name: d.version for d in importlib.metadata.distributions()},
+    }
+
+
+def verdict_on(error: BaseException) -> tuple[Status, BaseException]:
+    """What an error makes of a run, and what the user is told."""
+    import torch
+
+    if isinstance(error, torch.OutOfMemoryError):
+        told = Problem(f"out of memory: {error}", fix="give more --atoms or a smaller --batch; both begin a new run")
+        return "oom", told
+    return "failed", error
+
+
+def ended(run: Run, *, status: Status, why: str | None, result: dict[str, Any] | None = None) -> RunRecord:
+    """Write down how this start of a run ended."""
+    record = records.read_record(run.record)
+    last = dataclasses.replace(record.attempts[-1], ended_at=time.time(), status=status)
+    return runs.update_record(
+        run,
+        status=status,
+        why=why,
+        attempts=(*record.attempts[:-1], last),
+        result=record.result if result is None else result,
+    )
