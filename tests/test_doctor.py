@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from stoker import doctor
-from stoker.doctor import Finding, TorchReport
+from stoker import doctor, findings
+from stoker.findings import Finding, TorchReport
 from stoker.machine import gauges
 from stoker.machine.gauges import Cores, Disk, Gpu, GpuReport, Memory
 
@@ -32,7 +32,7 @@ HEALTHY: dict[str, Any] = {
 
 def complaints(**parts: Any) -> list[Finding]:
     """What is found wrong with a healthy machine whose parts are replaced by these."""
-    return [finding for finding in doctor.findings(**HEALTHY | parts) if finding.level != "good"]
+    return [finding for finding in findings.findings(**HEALTHY | parts) if finding.level != "good"]
 
 
 def complaint(**parts: Any) -> Finding:
@@ -47,7 +47,7 @@ def unusable(**parts: Any) -> TorchReport:
 
 
 def test_a_healthy_machine_has_one_good_finding_per_area_with_its_figures() -> None:
-    found = doctor.findings(**HEALTHY)
+    found = findings.findings(**HEALTHY)
     assert {finding.level for finding in found} == {"good"}
     assert [finding.what for finding in found] == [
         "Python 3.12.3",
@@ -63,7 +63,7 @@ def test_a_healthy_machine_has_one_good_finding_per_area_with_its_figures() -> N
 def test_several_equal_gpus_are_counted() -> None:
     eight = GpuReport(gpus=tuple(replace(H200, index=index) for index in range(8)), driver="570", driver_cuda="12.8")
     machine: dict[str, Any] = {**HEALTHY, "gpus": eight}
-    assert any("(8 x NVIDIA H200" in finding.what for finding in doctor.findings(**machine))
+    assert any("(8 x NVIDIA H200" in finding.what for finding in findings.findings(**machine))
 
 
 @pytest.mark.parametrize("python", ["3.10.14", "3.9.1", "2.7.18"])

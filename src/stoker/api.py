@@ -83,21 +83,11 @@ def train(
         folder = runs.ROOT / folder
     if dist.world().is_first:
         if not auto_resume:
-            folder = unused(folder)
+            folder = runs.unused(folder)
         runs.create(folder, config, resumed_from=str(Path(resume).resolve()) if resume else None)
     elif not auto_resume:
         raise Problem("--no-auto-resume picks a new folder, on which many processes can't agree", fix="give --run NAME")
     return Trained(folder=folder, record=works.work(folder, show=show))
-
-
-def unused(folder: Path) -> Path:
-    """The folder itself if nothing is there, else the next free name beside it: nothing is written over."""
-    number = 1
-    candidate = folder
-    while candidate.exists():
-        number += 1
-        candidate = folder.with_name(f"{folder.name}-{number}")
-    return candidate
 
 
 def work(run: str | Path, *, show: bool = True) -> RunRecord:

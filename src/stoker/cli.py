@@ -14,6 +14,8 @@ from stoker.config import Config
 from stoker.errors import Problem
 from stoker.work import DONE, STOPPED
 
+RunFolder = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainFlags:
@@ -56,7 +58,7 @@ class ConfigFlag:
     config: Path | None = None
 
 
-def work(run: tyro.conf.Positional[Path], /, *, json: bool = False) -> int:
+def work(run: RunFolder, /, *, json: bool = False) -> int:
     """Bring an existing run to its end; this is what launchers start
 
     Args:
@@ -72,7 +74,13 @@ def exit_code(status: str) -> int:
     return {"done": DONE, "stopped": STOPPED}.get(status, 1)
 
 
-def inspect(data: tyro.conf.Positional[str], /, *, most: int = 10_000, json: bool = False) -> int:
+def inspect(
+    data: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DATA")],
+    /,
+    *,
+    most: int = 10_000,
+    json: bool = False,
+) -> int:
     """Say what a source holds, and which of its files can't be read
 
     Args:
@@ -95,7 +103,7 @@ def doctor(*, disk: Path = Path(), json: bool = False) -> int:
     return answer(profile, json=json, show=shown.profile, code=1 if is_ill else 0)
 
 
-def why(run: tyro.conf.Positional[Path], /, *, json: bool = False) -> int:
+def why(run: RunFolder, /, *, json: bool = False) -> int:
     """Say where a run's time went, and what limits it
 
     Args:
@@ -105,9 +113,7 @@ def why(run: tyro.conf.Positional[Path], /, *, json: bool = False) -> int:
     return answer(api.why(run), json=json, show=shown.verdict)
 
 
-def eval_(
-    run: tyro.conf.Positional[Path], /, *, data: str | None = None, checkpoint: str = "best", json: bool = False
-) -> int:
+def eval_(run: RunFolder, /, *, data: str | None = None, checkpoint: str = "best", json: bool = False) -> int:
     """Score a run's network on held-out samples
 
     Args:
@@ -120,8 +126,8 @@ def eval_(
 
 
 def predict(
-    run: tyro.conf.Positional[Path],
-    inputs: tyro.conf.Positional[tuple[Path, ...]],
+    run: RunFolder,
+    inputs: Annotated[tyro.conf.Positional[list[Path]], tyro.conf.arg(metavar="INPUTS")],
     /,
     *,
     checkpoint: str = "best",

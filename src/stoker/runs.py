@@ -189,6 +189,16 @@ def check_same(run: Run, config: Config, *, resumed_from: str | None) -> None:
         )
 
 
+def unused(folder: Path) -> Path:
+    """The folder itself if nothing is there, else the next free name beside it: nothing is written over."""
+    number = 1
+    candidate = folder
+    while candidate.exists():
+        number += 1
+        candidate = folder.with_name(f"{folder.name}-{number}")
+    return candidate
+
+
 def open_run(folder: Path) -> Run:
     """An existing run folder."""
     for candidate in (folder, ROOT / folder):

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from stoker.data.dials import CLASSES, SWEEP, draw, label, make, scene
+from stoker.data.dial_parts import SWEEP, scene
+from stoker.data.dials import CLASSES, draw, label, make
 from stoker.errors import Problem
 
 

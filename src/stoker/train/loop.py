@@ -96,7 +96,7 @@ def train(config: Config, task: Task, data: Dataset, site: Site, *, resume: str 
             is_step_saved = config.save.checkpoint_steps and at.step % config.save.checkpoint_steps == 0
             if is_epoch_saved or is_step_saved or is_halted:
                 with clock.into("checkpoint"):
-                    saving.save(state, sums, site, screen)
+                    saving.save(state, sums, site, screen, must=is_halted or at.epoch == epochs)
                     saved_step = at.step
                     if is_epoch_over and config.save.keep_epochs and at.epoch % config.save.keep_epochs == 0:
                         saving.keep(state, site, name=f"epoch_{at.epoch}")

@@ -49,8 +49,8 @@ def restore(state: TrainState, site: Site, *, resume: str | None) -> list[str]:
     return notes
 
 
-def save(state: TrainState, sums: torch.Tensor, site: Site, screen: Screen) -> None:
-    """Write the state down. A full disk is said and survived: the checkpoint before is still there."""
+def save(state: TrainState, sums: torch.Tensor, site: Site, screen: Screen, *, must: bool = False) -> None:
+    """Write the state down. A full disk is said and survived, unless there is no later chance (`must`)."""
     total = sums.clone()
     dist.add_up(total, site.world)
     state.at.line_sums = total.tolist()
@@ -61,6 +61,8 @@ def save(state: TrainState, sums: torch.Tensor, site: Site, screen: Screen) -> N
     except Problem as problem:
         screen.say(f"not saved: {problem}")
         runs.append_line(site.run.events, Event(at=time.time(), kind="not-saved", what=str(problem)))
+        if must:
+            raise
     else:
         checkpoint.prune(site.run)
 

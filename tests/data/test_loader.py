@@ -1,0 +1,182 @@
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stoker.config import DataConfig, ImageConfig
+from stoker.data import augment, decode, dials, index, sources
+from stoker.data.index import Index
+from stoker.data.loader import Batch, Loader
+from stoker.data.order import Pace, Plan, evaluation_plans, training_plans
+from stoker.errors import Problem
+
+IMAGE = ImageConfig(resolution=32)
+SEED = 4
+
+
+@pytest.fixture
+def samples(dial_folder: Path) -> Index:
+    return sources.open_source(DataConfig(data=str(dial_folder)), seed=0, show=False).train
+
+
+@pytest.fixture
+def twelve(tmp_path: Path) -> Index:
+    """Twelve pictures that may be spoiled; their labels are 100, 101, ..."""
+    names = [f"{number}.jpg" for number in range(12)]
+    for number, name in enumerate(names):
+        (tmp_path / name).write_bytes(dials.draw(number, seed=0, size=32))
+    sizes = [(tmp_path / name).stat().st_size for name in names]
+    return index.of_files(tmp_path, names, sizes=sizes, labels=list(range(100, 112)))
+
+
+def training(samples: Index, *, epoch: int = 0, position: int = 0, threads: int = 2, ahead: int = 4) -> Loader:
+    pace = Pace(count=len(samples), batch=min(16, len(samples)), atoms=1, last_step="keep")
+    plans = training_plans(pace, seed=SEED, epoch=epoch, position=position, epochs=2, rank=0, world=1)
+    return Loader(samples, plans, image=IMAGE, seed=SEED, threads=threads, ahead=ahead, pin=False)
+
+
+def evaluation(samples: Index) -> Loader:
+    plans = evaluation_plans(len(samples), batch=5, rank=0, world=1)
+    return Loader(samples, plans, image=IMAGE, seed=None, threads=2, ahead=4, pin=False)
+
+
+def of_these(samples: Index, places: list[int]) -> Loader:
+    """A loader of one training batch."""
+    plan = Plan(epoch=0, positions=np.arange(len(places)), samples=np.array(places))
+    return Loader(samples, iter([plan]), image=IMAGE, seed=SEED, threads=2, ahead=1, pin=False)
+
+
+def exhausted(loader: Loader) -> list[Batch]:
+    try:
+        return list(loader)
+    finally:
+        loader.close()
+
+
+def content(batches: list[Batch]) -> list[tuple[bytes, list[int]]]:
+    return [(batch.pixels.numpy().tobytes(), batch.labels.tolist()) for batch in batches]
+
+
+def cropped(samples: Index, sample: int, *, position: int) -> np.ndarray:
+    """A sample under the random numbers of a position of epoch 0."""
+    drawn = augment.draws(SEED, epoch=0, positions=np.array([position]))[0]
+    return decode.training_pixels(samples.read(sample), drawn=drawn, config=IMAGE)
+
+
+@pytest.mark.parametrize(("threads", "ahead"), [(1, 4), (2, 1), (4, 4), (4, 50)])
+def test_any_number_of_threads_and_batches_ahead_gives_the_same_pixels_and_labels(
+    samples: Index, threads: int, ahead: int
+):
+    expected = content(exhausted(training(samples, threads=1, ahead=1)))
+    assert content(exhausted(training(samples, threads=threads, ahead=ahead))) == expected
+
+
+def test_batches_follow_their_plans(samples: Index):
+    batches = exhausted(training(samples))
+    pace = Pace(count=120, batch=16, atoms=1, last_step="keep")
+    plans = list(training_plans(pace, seed=SEED, epoch=0, position=0, epochs=2, rank=0, world=1))
+    assert [batch.plan.samples.tolist() for batch in batches] == [plan.samples.tolist() for plan in plans]
+    assert [b.labels.tolist() for b in batches] == [samples.label[b.plan.samples].tolist() for b in batches]
+
+
+def test_a_row_of_a_batch_is_its_sample_under_the_draws_of_its_position(samples: Index):
+    batch = exhausted(training(samples))[2]
+    expected = [cropped(samples, int(s), position=int(p)) for s, p in zip(batch.plan.samples, batch.plan.positions)]
+    assert np.array_equal(batch.pixels.numpy(), expected)
+
+
+def test_a_sample_is_cropped_otherwise_in_another_epoch(samples: Index):
+    pictures: dict[int, set[bytes]] = {}
+    for batch in exhausted(training(samples)):
+        for sample, picture in zip(batch.plan.samples.tolist(), batch.pixels.numpy()):
+            pictures.setdefault(sample, set()).add(picture.tobytes())
+    assert {len(found) for found in pictures.values()} == {2}
+
+
+@pytest.mark.parametrize(("epoch", "position"), [(0, 16), (0, 112), (1, 0), (1, 48)])
+def test_going_on_from_a_position_gives_the_rest_of_the_same_batches(samples: Index, epoch: int, position: int):
+    rest = content(exhausted(training(samples, epoch=epoch, position=position)))
+    assert rest == content(exhausted(training(samples)))[epoch * 8 + position // 16 :]
+
+
+def test_evaluation_shows_every_sample_once_and_unchanged(samples: Index):
+    batches = exhausted(evaluation(samples))
+    pixels = np.concatenate([batch.pixels.numpy() for batch in batches])
+    expected = [decode.evaluation_pixels(samples.read(sample), config=IMAGE) for sample in range(120)]
+    assert np.array_equal(pixels, expected)
+    assert [label for batch in batches for label in batch.labels.tolist()] == samples.label.tolist()
+
+
+def spoil(samples: Index, sample: int, how: str) -> None:
+    path = samples.path(sample)
+    match how:
+        case "truncated":
+            path.write_bytes(path.read_bytes()[:300])
+        case "text":
+            path.write_text("<html>404</html>")
+        case "empty":
+            path.write_bytes(b"")
+        case "removed":
+            path.unlink()
+
+
+@pytest.mark.parametrize("how", ["truncated", "text", "empty", "removed"])
+def test_an_unreadable_sample_is_replaced_in_training_by_the_next_readable_one(twelve: Index, how: str):
+    spoil(twelve, 5, how)
+    spoil(twelve, 6, how)
+    loader = of_these(twelve, [3, 5, 8])
+    [batch] = exhausted(loader)
+    assert batch.labels.tolist() == [103, 107, 108]
+    assert np.array_equal(batch.pixels[1], cropped(twelve, 7, position=1))
+    assert sorted(loader.bad) == [5, 6] and all(loader.bad.values())
+
+
+def test_the_first_sample_stands_in_for_an_unreadable_last_one(twelve: Index):
+    spoil(twelve, 11, "text")
+    assert exhausted(of_these(twelve, [11]))[0].labels.tolist() == [100]
+
+
+@pytest.mark.parametrize("how", ["truncated", "text", "empty", "removed"])
+def test_an_unreadable_sample_is_left_out_of_an_evaluation(twelve: Index, how: str):
+    for sample in (1, 5, 6):
+        spoil(twelve, sample, how)
+    loader = evaluation(twelve)
+    batches = exhausted(loader)
+    assert [batch.labels.tolist() for batch in batches] == [[100, 102, 103, 104], [107, 108, 109], [110, 111]]
+    assert np.array_equal(batches[1].pixels[0], decode.evaluation_pixels(twelve.read(7), config=IMAGE))
+    assert sorted(loader.bad) == [1, 5, 6]
+
+
+def test_a_batch_of_which_nothing_can_be_read_is_an_empty_one_in_an_evaluation(twelve: Index):
+    for sample in range(5):
+        spoil(twelve, sample, "text")
+    assert [len(batch.labels) for batch in exhausted(evaluation(twelve))] == [0, 5, 2]
+
+
+def test_training_ends_with_a_problem_where_no_neighbour_can_be_read(twelve: Index):
+    for sample in range(12):
+        spoil(twelve, sample, "text")
+    with pytest.raises(Problem, match=r"in a row can't be read, the last: .*\.jpg"):
+        exhausted(of_these(twelve, [3]))
+
+
+def decoders() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("decode")]
+
+
+def test_closing_a_loader_ends_its_threads(samples: Index):
+    before = decoders()
+    loader = training(samples, threads=3)
+    next(loader)
+    during = decoders()
+    loader.close()
+    assert len(during) > len(before)
+    assert decoders() == before
+
+
+def test_time_spent_on_reading_and_decoding_is_counted(samples: Index):
+    loader = training(samples)
+    next(loader)
+    loader.close()
+    assert loader.read_seconds > 0 and loader.decode_seconds > 0

@@ -1,0 +1,64 @@
+import numpy as np
+import pytest
+
+from stoker.data import random
+
+
+def drawn(**changes: object) -> list[float]:
+    asked = {"seed": 7, "epoch": 3, "positions": np.array([11]), "purpose": random.CROP, "count": 5, **changes}
+    return random.uniforms(asked.pop("seed"), **asked)[0].tolist()
+
+
+@pytest.mark.parametrize(
+    ("counter", "key", "expected"),
+    [
+        ("00000000 00000000 00000000 00000000", "00000000 00000000", "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
+        ("ffffffff ffffffff ffffffff ffffffff", "ffffffff ffffffff", "408f276d 41c83b0e a20bc7c6 6d5451fd"),
+        ("243f6a88 85a308d3 13198a2e 03707344", "a4093822 299f31d0", "d16cfe09 94fdcceb 5001e420 24126ea1"),
+    ],
+)
+def test_philox_gives_the_published_vectors_of_random123(counter: str, key: str, expected: str):
+    counters = np.array([[int(word, 16) for word in counter.split()]], np.uint32)
+    first, second = (int(word, 16) for word in key.split())
+    assert " ".join(f"{word:08x}" for word in random.philox(counters, (first, second))[0]) == expected
+
+
+def test_draws_of_a_position_do_not_depend_on_the_others_asked_with_it():
+    positions = np.array([0, 5, 4, 2**33, 5])
+    together = random.uniforms(1, epoch=2, positions=positions, purpose=random.CROP, count=23)
+    alone = [
+        random.uniforms(1, epoch=2, positions=positions[k : k + 1], purpose=random.CROP, count=23)[0] for k in range(5)
+    ]
+    assert np.array_equal(together, alone)
+
+
+def test_asking_for_more_numbers_keeps_the_first_ones():
+    assert drawn(count=23)[:5] == drawn(count=5)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"seed": 8},
+        {"seed": 7 + 2**32},
+        {"epoch": 4},
+        {"purpose": random.ORDER},
+        {"positions": np.array([12])},
+        {"positions": np.array([11 + 2**32])},
+        {"positions": np.array([11 + 2**40])},
+    ],
+    ids=str,
+)
+def test_what_a_draw_is_for_decides_all_of_its_numbers(other: dict[str, object]):
+    assert not set(drawn(count=23)) & set(drawn(count=23, **other))
+
+
+def test_purposes_are_all_different():
+    assert len({random.CROP, random.ORDER, random.TORCH, random.DIALS}) == 4
+
+
+def test_uniforms_lie_inside_0_and_1_and_spread_evenly_over_it():
+    found = random.uniforms(0, epoch=0, positions=np.arange(20_000), purpose=random.CROP, count=5)
+    tenths = np.bincount((found * 10).astype(int).ravel(), minlength=10)
+    assert found.min() > 0 and found.max() < 1
+    assert tenths.min() > 9_600 and tenths.max() < 10_400

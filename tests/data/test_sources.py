@@ -1,0 +1,234 @@
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stoker.config import DataConfig
+from stoker.data import sources
+from stoker.data.index import Index
+from stoker.data.sources import Dataset
+from stoker.errors import Problem
+
+# Sources read names and sizes only, so these bytes pass for pictures.
+BYTES = b"picture"
+
+
+def filled(root: str, *names: str) -> None:
+    for name in names:
+        path = Path(root, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(BYTES)
+
+
+def numbered(root: str, count: int = 20) -> None:
+    filled(root, *(f"{kind}/{number:02d}.jpg" for kind in ("cat", "dog", "emu") for number in range(count)))
+
+
+def opened(data: str = "d", *, seed: int = 0, **settings: float) -> Dataset:
+    return sources.open_source(DataConfig(data=data, **settings), seed=seed, show=False)
+
+
+def paths(index: Index) -> list[str]:
+    return [str(index.path(sample).relative_to(index.root)) for sample in range(len(index))]
+
+
+def by_label(index: Index) -> list[tuple[str, int]]:
+    return list(zip(paths(index), index.label.tolist(), strict=True))
+
+
+def refused(**settings: float) -> str:
+    with pytest.raises(Problem) as found:
+        opened(**settings)
+    assert found.value.fix
+    return found.value.what
+
+
+def test_an_unsplit_folder_holds_a_seeded_share_out_and_trains_on_the_rest():
+    numbered("d")
+    found = opened(holdout=0.2)
+    train, held_out = paths(found.train), paths(found.held_out)
+    assert (len(train), len(held_out)) == (48, 12)
+    assert len({*train, *held_out}) == 60
+
+
+def test_the_same_samples_are_held_out_every_time():
+    numbered("d")
+    first, second = opened(), opened()
+    assert paths(first.held_out) == paths(second.held_out)
+    assert first.fingerprint() == second.fingerprint()
+
+
+def test_another_seed_holds_other_samples_out():
+    numbered("d")
+    assert paths(opened(seed=0).held_out) != paths(opened(seed=1).held_out)
+
+
+def test_what_is_held_out_is_spread_over_the_classes():
+    numbered("d", 100)
+    shares = np.bincount(opened(holdout=0.2).held_out.label, minlength=3)
+    assert shares.min() >= 10
+
+
+def test_labels_are_the_places_of_the_class_names_in_their_order():
+    numbered("d")
+    found = opened()
+    assert found.classes == ("cat", "dog", "emu")
+    assert all(found.classes[label] == Path(path).parts[0] for path, label in by_label(found.train))
+
+
+@pytest.mark.parametrize("name", ["val", "valid", "validation", "test"])
+def test_a_split_folder_is_taken_as_it_is_split(name: str):
+    filled("d", "train/cat/1.jpg", "train/dog/2.jpg", f"{name}/cat/3.jpg", f"{name}/dog/4.jpg")
+    found = opened()
+    assert by_label(found.train) == [("train/cat/1.jpg", 0), ("train/dog/2.jpg", 1)]
+    assert by_label(found.held_out) == [(f"{name}/cat/3.jpg", 0), (f"{name}/dog/4.jpg", 1)]
+    assert found.held_out_name == name
+
+
+def test_val_is_evaluated_on_where_there_is_test_too():
+    filled("d", *(f"{split}/{kind}/1.jpg" for split in ("train", "test", "val") for kind in ("cat", "dog")))
+    assert paths(opened().held_out) == ["val/cat/1.jpg", "val/dog/1.jpg"]
+
+
+def test_a_class_missing_in_val_leaves_the_labels_of_the_others_alone():
+    filled("d", "train/cat/1.jpg", "train/dog/2.jpg", "train/emu/3.jpg", "val/cat/4.jpg", "val/emu/5.jpg")
+    assert by_label(opened().held_out) == [("val/cat/4.jpg", 0), ("val/emu/5.jpg", 2)]
+
+
+def test_pictures_in_folders_below_a_class_folder_belong_to_the_class():
+    filled("d", "train/cat/1.jpg", "train/dog/a/b/2.jpg", "train/dog/a/3.jpg", "val/cat/4.jpg")
+    assert by_label(opened().train) == [("train/cat/1.jpg", 0), ("train/dog/a/3.jpg", 1), ("train/dog/a/b/2.jpg", 1)]
+
+
+def test_a_suffix_may_be_in_capitals():
+    filled("d", "train/cat/1.JPG", "train/dog/2.Png", "val/cat/3.JPEG")
+    assert paths(opened().train) == ["train/cat/1.JPG", "train/dog/2.Png"]
+
+
+def test_files_that_are_hidden_or_no_pictures_are_left_out_and_counted():
+    filled("d", "train/cat/1.jpg", "train/dog/2.jpg", "val/cat/3.jpg")
+    filled("d", "train/cat/.1.jpg", "train/cat/Thumbs.db", "train/dog/notes.txt", "val/cat/.DS_Store", "README.md")
+    found = opened()
+    assert paths(found.train) == ["train/cat/1.jpg", "train/dog/2.jpg"]
+    assert found.ignored == 4
+
+
+def test_a_hidden_folder_is_no_class():
+    filled("d", "cat/1.jpg", "dog/2.jpg", ".cache/3.jpg")
+    assert opened().classes == ("cat", "dog")
+
+
+def test_pictures_in_a_hidden_folder_below_a_class_are_left_out():
+    filled("d", "train/cat/1.jpg", "train/dog/2.jpg", "train/dog/.ipynb_checkpoints/2-checkpoint.jpg", "val/cat/3.jpg")
+    assert paths(opened().train) == ["train/cat/1.jpg", "train/dog/2.jpg"]
+
+
+def test_empty_files_are_left_out_and_counted():
+    numbered("d")
+    Path("d/dog/07.jpg").write_bytes(b"")
+    found = opened(allow_bad=0.02)
+    assert found.empty == (Path("d/dog/07.jpg"),)
+    assert len(found.train) + len(found.held_out) == 59
+
+
+def test_too_many_empty_files_are_refused_with_a_share_that_would_allow_them():
+    numbered("d")
+    Path("d/dog/07.jpg").write_bytes(b"")
+    assert refused(allow_bad=0.01) == "1 of 60 files in d are empty, the first: d/dog/07.jpg"
+    with pytest.raises(Problem) as found:
+        opened(allow_bad=0.01)
+    assert len(opened(allow_bad=float(found.value.fix.split()[-1])).empty) == 1
+
+
+def test_a_link_to_nothing_is_an_unreadable_sample_and_no_crash():
+    numbered("d")
+    os.symlink("/nowhere/1.jpg", "d/cat/link.jpg")
+    found = opened(allow_bad=0.5)
+    assert len(found.train) + len(found.held_out) + len(found.empty) in (60, 61)
+
+
+def test_names_need_not_be_utf_8():
+    filled("d", "cat/1.jpg", "cat/2.jpg", "dog/3.jpg", "dog/ü.jpg", os.fsdecode(b"dog/\xff.jpg"))
+    found = opened()
+    assert {i.read(s) for i in (found.train, found.held_out) for s in range(len(i))} == {BYTES}
+
+
+def test_a_missing_folder_is_refused():
+    assert "there is no folder d" in refused()
+
+
+def test_a_file_is_refused():
+    filled(".", "d")
+    assert "d is a file" in refused()
+
+
+def test_an_empty_folder_is_refused():
+    Path("d").mkdir()
+    assert "no class folders" in refused()
+
+
+def test_pictures_without_class_folders_are_refused():
+    filled("d", "1.jpg", "2.jpg")
+    assert "no class folders" in refused()
+
+
+def test_one_class_is_refused_by_its_name():
+    filled("d", "cat/1.jpg")
+    assert "one class folder, cat" in refused()
+
+
+def test_a_class_folder_without_pictures_is_refused_by_its_name():
+    filled("d", "cat/1.jpg", "dog/notes.txt")
+    assert "d/dog holds no pictures" in refused()
+
+
+def test_train_without_val_is_refused():
+    filled("d", "train/cat/1.jpg", "train/dog/2.jpg")
+    assert "d has train/ but none of val" in refused()
+
+
+def test_a_class_in_val_that_train_has_not_is_refused_by_its_name():
+    filled("d", "train/cat/1.jpg", "train/dog/2.jpg", "val/cat/3.jpg", "val/emu/4.jpg")
+    assert refused() == "d/val holds classes that are not known: emu"
+
+
+def test_an_empty_val_is_refused():
+    filled("d", "train/cat/1.jpg", "train/dog/2.jpg")
+    Path("d/val").mkdir()
+    assert "d/val holds no class folders" in refused()
+
+
+def test_something_is_left_to_train_on_however_much_is_held_out():
+    filled("d", "cat/1.jpg", "dog/2.jpg")
+    assert len(opened(holdout=0.99).train) == 1
+
+
+@pytest.mark.parametrize("change", ["another file", "another size", "another class"])
+def test_the_fingerprint_tells_other_data_apart(change: str):
+    numbered("d")
+    before = opened().fingerprint()
+    match change:
+        case "another file":
+            filled("d", "cat/new.jpg")
+        case "another size":
+            Path("d/cat/03.jpg").write_bytes(BYTES * 2)
+        case "another class":
+            Path("d/cat/03.jpg").rename("d/dog/99.jpg")
+    assert opened().fingerprint() != before
+
+
+def test_the_fingerprint_does_not_depend_on_where_the_data_is():
+    numbered("d")
+    before = opened().fingerprint()
+    Path("d").rename("elsewhere")
+    assert opened("elsewhere").fingerprint() == before
+
+
+def test_dials_are_drawn_once_and_found_again():
+    first = opened("dials:20x32")
+    written = {path: path.stat().st_mtime_ns for path in Path("data/dials-20x32").rglob("*.jpg")}
+    second = opened("dials:20x32")
+    assert (len(first.train), len(first.held_out), len(first.classes), len(written)) == (20, 4, 10, 24)
+    assert {path: path.stat().st_mtime_ns for path in Path("data").rglob("*.jpg")} == written
+    assert first.fingerprint() == second.fingerprint()

@@ -1,0 +1,46 @@
+"""What is written down reads back, also after a kill in the middle of a line."""
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from stoker import records, runs
+from stoker.errors import Problem
+from stoker.records import Attempt, Event, MetricRow, RunRecord
+
+
+def event(number: int) -> Event:
+    return Event(at=float(number), kind="test", what=f"number {number}")
+
+
+def test_lines_read_back_and_a_torn_last_line_is_passed_over() -> None:
+    path = Path("events.jsonl")
+    for number in range(3):
+        runs.append_line(path, event(number))
+    with open(path, "a") as file:
+        file.write('{"at": 3.0, "kind": "te')
+    assert records.read_lines(path, Event) == [event(0), event(1), event(2)]
+
+
+def test_a_file_that_is_not_there_has_no_lines() -> None:
+    assert records.read_lines(Path("nothing.jsonl"), Event) == []
+
+
+def test_a_line_of_another_version_is_refused() -> None:
+    Path("events.jsonl").write_text(json.dumps({**dataclasses.asdict(event(1)), "version": 99}) + "\n")
+    with pytest.raises(Problem, match="version 99 of Event"):
+        records.read_lines(Path("events.jsonl"), Event)
+
+
+def test_a_number_that_is_not_finite_becomes_null() -> None:
+    row = MetricRow(kind="train", epoch=0, step=1, samples=2, lr=0.1, scores={"loss": math.nan, "top1": math.inf})
+    assert json.loads(records.line(row))["scores"] == {"loss": None, "top1": None}
+
+
+def test_a_record_with_its_attempts_reads_back() -> None:
+    record = RunRecord(status="stopped", attempts=(Attempt(started_at=1.0, host="here", world=2),), result={"a": 1})
+    Path("record.json").write_text(json.dumps(dataclasses.asdict(record)))
+    assert records.read_record(Path("record.json")) == record

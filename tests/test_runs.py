@@ -1,0 +1,69 @@
+"""A run folder is whole at every moment."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from stoker import api, records, runs
+from stoker.config import Config
+from stoker.errors import Problem
+from stoker.records import MetricRow
+from stoker.runs import Run
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = Path("file.txt")
+    runs.write_whole(path, "old")
+
+    def broken(*_: object) -> None:
+        raise OSError(5, "the cable was pulled")
+
+    monkeypatch.setattr(os, "replace", broken)
+    with pytest.raises(OSError, match="cable"):
+        runs.write_whole(path, "new")
+    assert path.read_text() == "old"
+    assert [p.name for p in Path().iterdir()] == ["file.txt"]
+
+
+def test_a_run_is_found_by_its_name_and_by_its_folder() -> None:
+    run = runs.create(Path("runs/mine"), Config(), resumed_from=None)
+    assert runs.open_run(Path("mine")) == runs.open_run(Path("runs/mine")) == run
+    with pytest.raises(Problem, match="runs here are runs/mine"):
+        runs.open_run(Path("yours"))
+
+
+def test_a_folder_with_other_things_in_it_is_not_taken_over() -> None:
+    Path("photos").mkdir()
+    Path("photos/cat.jpg").write_text("meow")
+    with pytest.raises(Problem, match="not empty and is no run"):
+        runs.create(Path("photos"), Config(), resumed_from=None)
+    assert os.listdir("photos") == ["cat.jpg"]
+
+
+def test_operational_settings_may_change_between_two_starts() -> None:
+    runs.create(Path("run"), Config(), resumed_from=None)
+    run = runs.create(Path("run"), api.configured(threads=3), resumed_from=None)
+    assert runs.read_config(run).loader.threads == 3
+
+
+def test_metrics_beyond_the_checkpoint_are_cut() -> None:
+    run = runs.create(Path("run"), Config(), resumed_from=None)
+    rows = [
+        MetricRow(kind=kind, epoch=epoch, step=step, samples=1, lr=0.1, scores={})
+        for kind, epoch, step in (("train", 0, 5), ("train", 0, 10), ("eval", 1, 10), ("train", 1, 15), ("eval", 2, 20))
+    ]
+    for row in rows:
+        runs.append_line(run.metrics, row)
+    runs.cut_metrics(run, step=15, evaluated=1)
+    assert records.read_lines(run.metrics, MetricRow) == rows[:4]
+    runs.cut_metrics(run, step=10, evaluated=0)
+    assert records.read_lines(run.metrics, MetricRow) == rows[:2]
+
+
+def test_a_lock_is_held_by_one() -> None:
+    run: Run = runs.create(Path("run"), Config(), resumed_from=None)
+    with runs.held(run), pytest.raises(Problem, match="trained by another process"), runs.held(run):
+        pass
+    with runs.held(run):
+        pass

@@ -1,0 +1,53 @@
+"""A disk that fills up while a checkpoint is written costs that checkpoint, never the one before."""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stoker import api, records, runs, settings
+from stoker.errors import Problem
+from stoker.runs import Run
+from stoker.train import checkpoint
+
+from .test_resume import digests, undisturbed
+
+# A checkpoint of the test network takes 2.9 MiB: one fits, a second does not.
+SMALL, LARGE = "size=5m", "size=64m"
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A real file system that is too small."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", SMALL, "tmpfs", str(folder)], capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"a small file system can't be mounted here: {done.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_a_full_disk_costs_no_work_that_was_saved(
+    small_disk: Path, tmp_path: Path, quick: dict[str, Any], dial_folder: Path
+) -> None:
+    config = api.configured(**{**quick, "data": str(dial_folder), "checkpoint_steps": 3})
+    whole = undisturbed(tmp_path / "whole", config)
+    run = Run(small_disk / "run")
+    runs.create(run.folder, settings.with_values(config, {"device": "cpu"}), resumed_from=None)
+
+    with pytest.raises(Problem, match="the disk is full"):
+        api.work(run.folder, show=False)
+
+    assert checkpoint.steps(run) == [3]
+    checkpoint.read(checkpoint.folder(run, 3))
+    assert not list(run.checkpoints.glob(".*")), "nothing half-written is left"
+    kinds = [event.kind for event in records.read_lines(run.events, records.Event)]
+    assert kinds.count("not-saved") > 1, "training went on after the first failure"
+    assert records.read_record(run.record).status == "failed"
+
+    subprocess.run(["mount", "-o", f"remount,{LARGE}", str(small_disk)], check=True)
+    assert api.work(run.folder, show=False).status == "done"
+    assert digests(run) == whole

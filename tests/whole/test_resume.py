@@ -1,0 +1,196 @@
+"""A run that is killed and started again ends as if nothing had happened."""
+
+import dataclasses
+import hashlib
+import json
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stoker import api, records, runs, settings
+from stoker.config import Config
+from stoker.records import LedgerRow
+from stoker.runs import Run
+from stoker.train import checkpoint, state
+
+from . import doomed
+
+STEPS_AN_EPOCH, EPOCHS = 7, 3
+
+
+@pytest.fixture
+def asked(quick: dict[str, Any], dial_folder: Path) -> Config:
+    """Settings of a run of 21 steps with a checkpoint every 3."""
+    return api.configured(**{**quick, "data": str(dial_folder), "epochs": EPOCHS, "checkpoint_steps": 3})
+
+
+def digests(run: Run) -> dict[str, str]:
+    """What must be the same, bit for bit: weights, optimiser state, metrics, and what is best."""
+    last = checkpoint.find(run, "latest")
+    files = [last / state.MODEL, last / state.OPTIMIZER, run.metrics, run.pointer("best"), run.pointer("latest")]
+    found = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+    record = records.read_record(run.record)
+    return {**found, "best": json.dumps(record.result["best"])}
+
+
+def start(folder: Path, threads: int, moment: str, count: int) -> "subprocess.Popen[bytes]":
+    words = [sys.executable, doomed.__file__, str(folder), str(threads), moment, str(count)]
+    return subprocess.Popen(words, stdout=subprocess.DEVNULL)
+
+
+def killed_at(folder: Path, threads: int, moment: str, count: int) -> None:
+    """A start that ends by SIGKILL inside of a function."""
+    assert start(folder, threads, moment, count).wait(120) == -signal.SIGKILL
+
+
+def killed_after(folder: Path, threads: int, seconds: float) -> None:
+    """A start that is killed from outside, some time after its first sign of life; it may also get to its end."""
+    lines = len(records.read_lines(Run(folder).ledger, LedgerRow))
+    process = start(folder, threads, "never", 0)
+    while process.poll() is None and len(records.read_lines(Run(folder).ledger, LedgerRow)) == lines:
+        time.sleep(0.01)
+    time.sleep(seconds)
+    process.kill()
+    process.wait(120)
+
+
+def undisturbed(folder: Path, config: Config) -> dict[str, str]:
+    run = runs.create(folder, config, resumed_from=None)
+    assert api.work(folder, show=False).status == "done"
+    return digests(run)
+
+
+def finished(folder: Path, threads: int = 1) -> dict[str, str]:
+    assert start(folder, threads, "never", 0).wait(120) == 0
+    return digests(Run(folder))
+
+
+def test_a_run_killed_ten_times_ends_with_the_same_weights_optimiser_and_metrics(asked: Config, tmp_path: Path) -> None:
+    dice = random.Random(int.from_bytes(hashlib.sha256(str(tmp_path).encode()).digest()[:4]))
+    whole = undisturbed(tmp_path / "whole", asked)
+    folder = tmp_path / "killed"
+    runs.create(folder, asked, resumed_from=None)
+    ends = [
+        ("in-step", dice.randint(1, 6)),
+        ("in-checkpoint-file", 2),
+        ("before-checkpoint-rename", dice.randint(1, 2)),
+        ("in-evaluation", dice.randint(1, 2)),
+        ("after-update", dice.randint(1, 5)),
+        ("before-pointer", 1),
+        ("after-evaluation", 1),
+        ("in-line", dice.randint(2, 6)),
+        ("in-data", dice.randint(2, 8)),
+    ]
+    for number, (moment, count) in enumerate(ends):
+        killed_at(folder, (1, 2, 4)[number % 3], moment, count)
+    killed_after(folder, 2, dice.uniform(0.0, 0.3))
+    assert finished(folder, threads=4) == whole
+    assert_the_ledger_is_the_wall_clock(Run(folder))
+
+
+def assert_the_ledger_is_the_wall_clock(run: Run) -> None:
+    """Over all starts, the buckets sum to the time from the first start to the last line."""
+    last = records.read_lines(run.ledger, LedgerRow)[-1]
+    wall = last.at - records.read_record(run.record).attempts[0].started_at
+    assert sum(value or 0.0 for value in last.totals.values()) == pytest.approx(wall, rel=0.01)
+    assert all(value is None or value >= 0 for value in last.totals.values())
+    assert (last.totals["lost"] or 0) > 0 and (last.totals["down"] or 0) > 0
+
+
+@pytest.mark.parametrize("threads", [2, 4])
+def test_the_number_of_decode_threads_changes_nothing(asked: Config, tmp_path: Path, threads: int) -> None:
+    one = undisturbed(tmp_path / "one", settings.with_values(asked, {"threads": 1}))
+    assert undisturbed(tmp_path / "more", settings.with_values(asked, {"threads": threads})) == one
+
+
+def stopped_in_the_middle(folder: Path, config: Config) -> Run:
+    """A run whose process was killed in its second epoch, between two checkpoints."""
+    runs.create(folder, config, resumed_from=None)
+    killed_at(folder, 1, "after-update", STEPS_AN_EPOCH + 3)
+    return Run(folder)
+
+
+def with_changed_state(run: Run, **changes: Any) -> None:
+    """Write other values into the newest checkpoint, with a manifest that fits."""
+    step = checkpoint.steps(run)[0]
+    files = checkpoint.read(checkpoint.folder(run, step))
+    plain = {**json.loads(files[state.STATE]), **changes}
+    checkpoint.write(run, step, {**files, state.STATE: json.dumps(plain).encode()})
+
+
+def test_a_state_without_its_position_or_its_seed_would_not_pass(asked: Config, tmp_path: Path) -> None:
+    whole = undisturbed(tmp_path / "whole", asked)
+    run = stopped_in_the_middle(tmp_path / "middle", asked)
+    without = {"position": 0, "seed": 1}
+    for name, value in without.items():
+        copy = tmp_path / f"without-{name}"
+        shutil.copytree(run.folder, copy)
+        with_changed_state(Run(copy), **{name: value})
+        assert finished(copy)[state.MODEL] != whole[state.MODEL], f"{name} does not matter"
+    assert finished(run.folder) == whole
+
+
+def test_dropout_is_the_same_after_a_resume(asked: Config, tmp_path: Path) -> None:
+    with_dropout = settings.with_values(asked, {"model": "torchvision/squeezenet1_1", "epochs": 2, "resolution": 40})
+    whole = undisturbed(tmp_path / "whole", with_dropout)
+    run = stopped_in_the_middle(tmp_path / "middle", with_dropout)
+    assert finished(run.folder) == whole
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "no manifest", "half a folder"])
+def test_a_torn_checkpoint_is_skipped_for_the_one_before(asked: Config, tmp_path: Path, damage: str) -> None:
+    whole = undisturbed(tmp_path / "whole", asked)
+    run = stopped_in_the_middle(tmp_path / "middle", asked)
+    newest = checkpoint.folder(run, checkpoint.steps(run)[0])
+    weights = newest / state.MODEL
+    raw = bytearray(weights.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    {
+        "truncated": lambda: weights.write_bytes(raw[:1000]),
+        "flipped": lambda: weights.write_bytes(raw),
+        "no manifest": (newest / checkpoint.MANIFEST).unlink,
+        "half a folder": weights.unlink,
+    }[damage]()
+    assert api.work(run.folder, show=False).status == "done"
+    assert digests(run) == whole
+    events = [event.what for event in records.read_lines(run.events, records.Event)]
+    assert any("skipped a torn checkpoint" in what and newest.name in what for what in events)
+
+
+def test_a_signal_saves_and_stops_and_the_same_command_goes_on(asked: Config, tmp_path: Path) -> None:
+    whole = undisturbed(tmp_path / "whole", asked)
+    config = dataclasses.replace(asked, save=dataclasses.replace(asked.save, checkpoint_steps=0))
+    run = runs.create(tmp_path / "run", config, resumed_from=None)
+    command = [sys.executable, "-m", "stoker", "work", str(run.folder)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while not records.read_lines(run.metrics, records.MetricRow):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 75
+    record = records.read_record(run.record)
+    assert record.status == "stopped" and "SIGTERM" in (record.why or "")
+    assert checkpoint.steps(run)[0] == record.result["step"] < STEPS_AN_EPOCH * EPOCHS
+    assert subprocess.run(command, capture_output=True).returncode == 0
+    assert {**digests(run), "latest": ""} == {**whole, "latest": ""}
+
+
+@pytest.mark.long
+def test_a_run_killed_two_hundred_times_ends_with_the_same_weights(asked: Config, tmp_path: Path) -> None:
+    dice = random.Random(0)
+    config = settings.with_values(asked, {"epochs": 40})
+    whole = undisturbed(tmp_path / "whole", config)
+    folder = tmp_path / "killed"
+    runs.create(folder, config, resumed_from=None)
+    for _ in range(200):
+        if dice.random() < 0.5:
+            start(folder, dice.choice((1, 2, 4)), dice.choice(list(doomed.MOMENTS)), dice.randint(1, 8)).wait(300)
+        else:
+            killed_after(folder, dice.choice((1, 2, 4)), dice.uniform(0.0, 2.0))
+    assert finished(folder) == whole
