@@ -6,7 +6,6 @@ BIN := .venv/bin
 
 train: .venv/ready
 	$(BIN)/stoker train demo
-	$(BIN)/stoker why "$$(ls -dt runs/demo-* | head -n 1)"
 
 test: .venv/ready
 	$(BIN)/python -m pytest -m "not gpu and not long"
@@ -20,7 +19,7 @@ lint: .venv/ready
 	$(BIN)/mypy
 
 bench: .venv/ready
-	$(BIN)/stoker bench resume
+	$(BIN)/stoker bench loader
 
 clean:
 	rm -rf .venv build *.egg-info src/*.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -17,16 +17,18 @@ from stoker.machine.verdict import Verdict
 from stoker.records import LedgerRow, RunRecord
 
 if TYPE_CHECKING:
+    from stoker.bench.loader import LoaderBench
     from stoker.data.survey import Look
     from stoker.tasks.classify import Answer
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trained:
-    """A run after training: its folder and its record."""
+    """A run after training: its folder, its record, and where its time went."""
 
     folder: Path
     record: RunRecord
+    verdict: Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,12 +89,13 @@ def train(
         runs.create(folder, config, resumed_from=str(Path(resume).resolve()) if resume else None)
     elif not auto_resume:
         raise Problem("--no-auto-resume picks a new folder, on which many processes can't agree", fix="give --run NAME")
-    return Trained(folder=folder, record=works.work(folder, show=show))
+    return work(folder, show=show)
 
 
-def work(run: str | Path, *, show: bool = True) -> RunRecord:
+def work(run: str | Path, *, show: bool = True) -> Trained:
     """Bring an existing run to its end."""
-    return works.work(Path(run), show=show)
+    record = works.work(Path(run), show=show)
+    return Trained(folder=Path(run), record=record, verdict=why(run))
 
 
 def why(run: str | Path) -> Verdict:
@@ -153,6 +156,16 @@ def predict(run: str | Path, inputs: Sequence[str | Path], *, checkpoint: str = 
     from stoker.train import trained
 
     return trained.predict(runs.open_run(Path(run)), [Path(path) for path in inputs], name=checkpoint)
+
+
+def bench_loader(
+    data: str = "dials:2000x256", *, resolution: int = 224, workers: int = 0, rounds: int = 5, show: bool = True
+) -> "LoaderBench":
+    """How fast samples are made ready, against torch's DataLoader on the same files with as many workers."""
+    from stoker.bench import loader
+
+    cores = workers or gauges.cores_allotted().allotted
+    return loader.compare(data, resolution=resolution, workers=cores, rounds=rounds, show=show)
 
 
 def as_json(value: Any) -> Any:

@@ -1,11 +1,12 @@
 """The command line: parses, calls api, prints the value; catches Problem; nothing else."""
 
 import json as jsons
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -65,8 +66,8 @@ def work(run: RunFolder, /, *, json: bool = False) -> int:
         run: the run's folder
         json: print the run's record as JSON
     """
-    record = api.work(run)
-    return answer(api.Trained(folder=run, record=record), json=json, show=shown.trained, code=exit_code(record.status))
+    trained = api.work(run)
+    return answer(trained, json=json, show=shown.trained, code=exit_code(trained.record.status))
 
 
 def exit_code(status: str) -> int:
@@ -144,6 +145,30 @@ def predict(
     return answer(api.predict(run, inputs, checkpoint=checkpoint), json=json, show=shown.answers)
 
 
+def bench(
+    what: Annotated[tyro.conf.Positional[Literal["loader"]], tyro.conf.arg(metavar="WHAT")],
+    /,
+    *,
+    data: str = "dials:2000x256",
+    resolution: int = 224,
+    workers: int = 0,
+    rounds: int = 5,
+    json: bool = False,
+) -> int:
+    """Measure speed against what one would use instead, side by side
+
+    Args:
+        what: loader
+        data: a folder of class folders, or dials[:COUNT[xSIZE]]
+        resolution: pixels a side
+        workers: threads of Stoker's loader and processes of the other; 0 takes the cores allotted
+        rounds: measurements of each, taken in turn
+        json: print the answer as JSON
+    """
+    measured = {"loader": api.bench_loader}[what](data, resolution=resolution, workers=workers, rounds=rounds)
+    return answer(measured, json=json, show=shown.loader_bench)
+
+
 def answer(value: Any, *, json: bool, show: Callable[[Any], None], code: int = 0) -> int:
     """Print a value, for people or for programs."""
     if json:
@@ -162,6 +187,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "why": why,
     "eval": eval_,
     "predict": predict,
+    "bench": bench,
 }
 
 
@@ -181,3 +207,9 @@ def main(words: list[str] | None = None) -> int:
     except Problem as problem:
         shown.problem(problem)
         return 2
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # Whoever read the answer has read enough; nothing more may be written, not even at the end of the process.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141

@@ -19,6 +19,8 @@ class World:
     rank: int = 0
     size: int = 1
     local_rank: int = 0
+    local_size: int = 1
+    """processes on this machine"""
 
     @property
     def is_first(self) -> bool:
@@ -33,6 +35,7 @@ def world() -> World:
             rank=int(os.environ.get("RANK", 0)),
             size=int(os.environ.get("WORLD_SIZE", 1)),
             local_rank=int(os.environ.get("LOCAL_RANK", 0)),
+            local_size=int(os.environ.get("LOCAL_WORLD_SIZE", 1)),
         )
     except ValueError as error:
         raise Problem(f"RANK, WORLD_SIZE or LOCAL_RANK is not a number: {error}", fix="start with torchrun") from None

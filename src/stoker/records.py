@@ -36,7 +36,8 @@ class MetricRow:
     step: int
     samples: int
     """samples these scores are a mean over"""
-    lr: float
+    lr: float | None
+    """rate of the last step; None for an evaluation"""
     scores: dict[str, float]
     version: int = 1
 

@@ -154,8 +154,10 @@ def create(folder: Path, config: Config, *, resumed_from: str | None) -> Run:
     """A new run folder, or the one that is there already if it was made with the same identity settings."""
     run = Run(folder)
     if run.config.exists():
-        check_same(run, config, resumed_from=resumed_from)
-        write_whole(run.config, settings.as_json(config))
+        with held(run):
+            check_same(run, config, resumed_from=resumed_from)
+            write_whole(run.config, settings.as_json(config))
+            update_record(run, resumed_from=resumed_from)
         return run
     if folder.exists() and any(folder.iterdir()):
         raise Problem(f"{folder} is not empty and is no run", fix="give another name with --run")
@@ -170,6 +172,9 @@ def create(folder: Path, config: Config, *, resumed_from: str | None) -> Run:
 def check_same(run: Run, config: Config, *, resumed_from: str | None) -> None:
     """Refuse to go on with a run under settings that would change its result."""
     record = records.read_record(run.record)
+    if not record.data:
+        # It was refused before its first step, so there is no result yet to change.
+        return
     changed = [
         d
         for d in settings.identity_differences(read_config(run), config)

@@ -87,7 +87,9 @@ def overlaid(config: Config, values: Mapping[str, Any], *, where: str) -> Config
     for group, items in values.items():
         if group == "version":
             continue
-        if group not in parts or not isinstance(items, Mapping):
+        if group in parts and not isinstance(items, Mapping):
+            raise Problem(f"{where}: {group} is a group of settings", fix=f"write [{group}] and below it name = value")
+        if group not in parts:
             raise unknown(group, [*parts, *places], where=where)
         for name in items:
             if f"{group}.{name}" not in places:
@@ -114,7 +116,8 @@ def unknown(name: str, known: list[str], *, where: str) -> Problem:
     """What to say about a setting that does not exist: the nearest one that does."""
     last = {place.rsplit(".", 1)[-1]: place for place in known}
     near = difflib.get_close_matches(name, known, n=1) or difflib.get_close_matches(name.rsplit(".", 1)[-1], last, n=1)
-    hint = f"did you mean {last.get(near[0], near[0])}?" if near else f"known are {', '.join(sorted(known))}"
+    beside = [place for place in known if place.startswith(name.partition(".")[0] + ".")] or known
+    hint = f"did you mean {last.get(near[0], near[0])}?" if near else f"known are {', '.join(sorted(beside))}"
     return Problem(f"{where}: there is no setting {name}", fix=hint)
 
 

@@ -70,6 +70,7 @@ def trained(value: Trained) -> None:
         out.print(f"speed    {speed:.0f} samples/s, evaluation included; {memory} of memory at most")
     again = f"; {record.why}; the same command again goes on" if record.status != "done" else ""
     out.print(f"status   {record.status}{again}")
+    out.print(f"verdict  {value.verdict.sentence}")
     out.print(f"run      {value.folder}   (where the time went: stoker why {value.folder})")
 
 
@@ -143,6 +144,18 @@ def scores(value: Scores) -> None:
     text = "  ".join(f"{name} {number:.4f}" for name, number in value.scores.items())
     out.print(f"{text}  ({value.samples:,} samples, {value.unreadable} unreadable)")
     out.print(f"checkpoint {value.checkpoint}")
+
+
+def loader_bench(value: Any) -> None:
+    """Ratios with their spread."""
+    out = console()
+    out.print(f"{value.samples:,} pictures of {value.data} to {value.resolution} pixels, {value.workers} workers")
+    table = plain_table("against", "stoker/s", "peer/s", "ratio", "least - most", "rounds", right=5)
+    for row in value.ratios:
+        spread = f"{row.ratio_least:.2f} - {row.ratio_most:.2f}"
+        rates = f"{row.ours_per_second:.0f}", f"{row.peer_per_second:.0f}"
+        table.add_row(row.peer, *rates, f"{row.ratio:.2f}", spread, str(row.rounds))
+    out.print(table)
 
 
 def answers(values: list[Any]) -> None:

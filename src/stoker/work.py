@@ -15,7 +15,7 @@ from stoker.config import Config
 from stoker.dist import World
 from stoker.errors import Problem
 from stoker.machine.interrupts import StopRequest
-from stoker.records import Attempt, RunRecord, Status
+from stoker.records import Attempt, Event, RunRecord, Status
 from stoker.runs import Run
 from stoker.train.ledger import Ledger
 
@@ -42,6 +42,7 @@ def work(folder: Path, *, show: bool = True) -> RunRecord:
     with contextlib.ExitStack() as stack:
         if world.is_first:
             stack.enter_context(runs.held(run))
+            record = records.read_record(run.record)
             attempt = Attempt(started_at=started_at, host=socket.gethostname(), world=world.size)
             record = runs.update_record(run, status="running", why=None, attempts=(*record.attempts, attempt))
         stop = stack.enter_context(StopRequest())
@@ -50,7 +51,7 @@ def work(folder: Path, *, show: bool = True) -> RunRecord:
         except BaseException as error:
             status, what = verdict_on(error)
             if world.is_first:
-                ended(run, status=status, why=str(what))
+                ended(run, status=status, why=str(what) or type(what).__name__)
             raise what from (error if what is not error else None)
         if world.is_first:
             record = ended(run, status=outcome.status, why=outcome.why, result=outcome.result)
@@ -69,7 +70,9 @@ def attempt_run(
     config = runs.read_config(run)
     device = dist.choose_device(config.model.device, world)
     dist.start(world, device)
-    config = with_fixed(config, run, record, world)
+    fixed = record.fixed or fixed_settings(config, world)
+    config = settings.with_values(config, fixed)
+    check_atoms(config, world)
     task = Classify(data=config.data, image=config.image, loader=config.loader, network=config.model)
     for turn in (world.is_first, not world.is_first):
         # The first process goes first: it may have to draw the built-in data, which the others then find.
@@ -78,6 +81,7 @@ def attempt_run(
         dist.barrier(world)
     if world.is_first:
         preflight(config, data, run)
+        runs.update_record(run, fixed=fixed)
     dist.barrier(world)
     attempts = records.read_record(run.record).attempts
     site = Site(
@@ -93,29 +97,32 @@ def attempt_run(
     return loop.train(config, task, data, site, resume=record.resumed_from, show=show)
 
 
-def with_fixed(config: Config, run: Run, record: RunRecord, world: World) -> Config:
-    """The settings with those that were left to Stoker filled in, as they were at the first start."""
+def fixed_settings(config: Config, world: World) -> dict[str, Any]:
+    """What is left to Stoker, decided at the first start of a run and kept from then on."""
     from stoker.machine import gauges
     from stoker.tasks import networks
 
-    fixed = record.fixed or {
+    cores = gauges.cores_allotted().allotted
+    return {
         "model": networks.resolved(config.model.model),
         "atoms": config.train.atoms or world.size,
-        "compute_threads": config.model.compute_threads or gauges.cores_allotted().allotted,
+        "compute_threads": config.model.compute_threads or max(1, cores // world.local_size),
     }
-    if not record.fixed and world.is_first:
-        runs.update_record(run, fixed=fixed)
-    if world.size > fixed["atoms"]:
+
+
+def check_atoms(config: Config, world: World) -> None:
+    """Refuse more processes than there is work for, and atoms without samples."""
+    atoms, batch = config.train.atoms, config.train.batch
+    if world.size > atoms:
         raise Problem(
-            f"there are {world.size} processes for {fixed['atoms']} atoms",
-            fix=f"start at most {fixed['atoms']} processes, or begin a new run with --atoms {world.size}",
+            f"there are {world.size} processes for {atoms} atoms",
+            fix=f"start at most {atoms} processes, or begin a new run with --atoms {world.size}",
         )
-    if config.train.batch < fixed["atoms"]:
+    if batch < atoms:
         raise Problem(
-            f"a batch of {config.train.batch} can't be cut into {fixed['atoms']} atoms",
-            fix=f"give --batch {fixed['atoms']} or more, or fewer --atoms",
+            f"a batch of {batch} can't be cut into {atoms} atoms",
+            fix=f"give --batch {2 * atoms} or more, or fewer --atoms",
         )
-    return settings.with_values(config, fixed)
 
 
 def preflight(config: Config, data: "Dataset", run: Run) -> None:
@@ -141,6 +148,10 @@ def preflight(config: Config, data: "Dataset", run: Run) -> None:
             fix="bring the old data back, or give another name with --run",
         )
     try_samples(config, data)
+    if not before:
+        for path in data.empty:
+            left_out = Event(at=time.time(), kind="unreadable", what=f"{path}: the file is empty; it is left out")
+            runs.append_line(run.events, left_out)
     runs.update_record(run, data=facts)
     runs.write_whole(run.classes, json.dumps(data.classes))
     runs.write_whole(run.machine, json.dumps(dataclasses.asdict(doctor.examine(run.folder)), indent=1))
@@ -185,7 +196,7 @@ def verdict_on(error: BaseException) -> tuple[Status, BaseException]:
     if isinstance(error, torch.OutOfMemoryError):
         told = Problem(f"out of memory: {error}", fix="give more --atoms or a smaller --batch; both begin a new run")
         return "oom", told
-    return "failed", error
+    return "stopped" if isinstance(error, KeyboardInterrupt) else "failed", error
 
 
 def ended(run: Run, *, status: Status, why: str | None, result: dict[str, Any] | None = None) -> RunRecord:

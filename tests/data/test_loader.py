@@ -58,9 +58,9 @@ def content(batches: list[Batch]) -> list[tuple[bytes, list[int]]]:
     return [(batch.pixels.numpy().tobytes(), batch.labels.tolist()) for batch in batches]
 
 
-def cropped(samples: Index, sample: int, *, position: int) -> np.ndarray:
-    """A sample under the random numbers of a position of epoch 0."""
-    drawn = augment.draws(SEED, epoch=0, positions=np.array([position]))[0]
+def cropped(samples: Index, sample: int, *, position: int, epoch: int = 0) -> np.ndarray:
+    """A sample under the random numbers of a position of an epoch."""
+    drawn = augment.draws(SEED, epoch=epoch, positions=np.array([position]))[0]
     return decode.training_pixels(samples.read(sample), drawn=drawn, config=IMAGE)
 
 
@@ -80,9 +80,11 @@ def test_batches_follow_their_plans(samples: Index):
     assert [b.labels.tolist() for b in batches] == [samples.label[b.plan.samples].tolist() for b in batches]
 
 
-def test_a_row_of_a_batch_is_its_sample_under_the_draws_of_its_position(samples: Index):
-    batch = exhausted(training(samples))[2]
-    expected = [cropped(samples, int(s), position=int(p)) for s, p in zip(batch.plan.samples, batch.plan.positions)]
+@pytest.mark.parametrize(("number", "epoch"), [(2, 0), (10, 1)])
+def test_a_row_of_a_batch_is_its_sample_under_the_draws_of_its_position(samples: Index, number: int, epoch: int):
+    batch = exhausted(training(samples))[number]
+    rows = zip(batch.plan.samples.tolist(), batch.plan.positions.tolist())
+    expected = [cropped(samples, sample, position=position, epoch=epoch) for sample, position in rows]
     assert np.array_equal(batch.pixels.numpy(), expected)
 
 

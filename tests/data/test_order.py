@@ -76,7 +76,7 @@ def test_steps_of_an_epoch_with_a_partial_last_one(last_step: str, steps: int):
 
 def test_a_kept_last_step_holds_what_is_left():
     pace = Pace(count=1_803_460, batch=128, atoms=1, last_step="keep")
-    assert [pace.samples(0), pace.samples(14_089)] == [128, 1_803_460 - 14_089 * 128]
+    assert [pace.samples(0), pace.samples(14_089 * 128)] == [128, 1_803_460 - 14_089 * 128]
 
 
 @pytest.mark.parametrize(("count", "steps"), [(32, 2), (33, 2), (35, 2), (36, 3), (47, 3), (48, 3)])
@@ -108,6 +108,12 @@ def test_plans_follow_the_order_of_their_epoch_across_blocks():
     for epoch in (0, 1):
         samples = [s for e, _, samples, _ in plans(pace) for s in samples if e == epoch]
         assert samples == whole(COUNT, seed=5, epoch=epoch)[:10_000].tolist()
+
+
+def test_a_block_may_be_left_and_come_back_to():
+    drawn = order.Drawn(count=COUNT, seed=0, epoch=0)
+    places = [(9_000, 9_100), (0, 100), (4_000, 4_200), (100, 6_000)]
+    assert all(np.array_equal(drawn.at(*place), whole(COUNT)[slice(*place)]) for place in places)
 
 
 @pytest.mark.parametrize("world", [2, 3, 4])

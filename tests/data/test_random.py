@@ -57,6 +57,11 @@ def test_purposes_are_all_different():
     assert len({random.CROP, random.ORDER, random.TORCH, random.DIALS}) == 4
 
 
+def test_a_uniform_is_the_middle_of_its_words_interval_so_never_0_nor_1():
+    asked = {"epoch": 0, "positions": np.arange(50), "purpose": random.CROP, "count": 5}
+    assert np.unique(random.uniforms(0, **asked) * 2.0**32 - random.words(0, **asked)).tolist() == [0.5]
+
+
 def test_uniforms_lie_inside_0_and_1_and_spread_evenly_over_it():
     found = random.uniforms(0, epoch=0, positions=np.arange(20_000), purpose=random.CROP, count=5)
     tenths = np.bincount((found * 10).astype(int).ravel(), minlength=10)

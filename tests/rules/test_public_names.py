@@ -2,7 +2,7 @@ import inspect
 
 from stoker import api
 
-FUNCTIONS = {"as_json", "configured", "doctor", "eval", "inspect", "predict", "train", "why", "work"}
+FUNCTIONS = {"as_json", "bench_loader", "configured", "doctor", "eval", "inspect", "predict", "train", "why", "work"}
 CLASSES = {"Inspection", "Scores", "Trained"}
 
 

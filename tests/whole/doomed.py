@@ -58,4 +58,4 @@ if __name__ == "__main__":
     if moment != "never":
         owner, name, after = MOMENTS[moment]
         kill_at(owner, name, count, after=after)
-    assert api.work(folder, show=False).status == "done"
+    assert api.work(folder, show=False).record.status == "done"

@@ -49,5 +49,5 @@ def test_a_full_disk_costs_no_work_that_was_saved(
     assert records.read_record(run.record).status == "failed"
 
     subprocess.run(["mount", "-o", f"remount,{LARGE}", str(small_disk)], check=True)
-    assert api.work(run.folder, show=False).status == "done"
+    assert api.work(run.folder, show=False).record.status == "done"
     assert digests(run) == whole

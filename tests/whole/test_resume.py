@@ -63,7 +63,7 @@ def killed_after(folder: Path, threads: int, seconds: float) -> None:
 
 def undisturbed(folder: Path, config: Config) -> dict[str, str]:
     run = runs.create(folder, config, resumed_from=None)
-    assert api.work(folder, show=False).status == "done"
+    assert api.work(folder, show=False).record.status == "done"
     return digests(run)
 
 
@@ -158,7 +158,7 @@ def test_a_torn_checkpoint_is_skipped_for_the_one_before(asked: Config, tmp_path
         "no manifest": (newest / checkpoint.MANIFEST).unlink,
         "half a folder": weights.unlink,
     }[damage]()
-    assert api.work(run.folder, show=False).status == "done"
+    assert api.work(run.folder, show=False).record.status == "done"
     assert digests(run) == whole
     events = [event.what for event in records.read_lines(run.events, records.Event)]
     assert any("skipped a torn checkpoint" in what and newest.name in what for what in events)

@@ -36,13 +36,15 @@ def rgb(picture: Image.Image) -> Image.Image:
     try:
         if picture.mode.startswith("I") or picture.mode == "F":
             return sixteen_bit(picture)
+        # Pillow warns about transparency that a palette can't keep; it is dropped anyway.
+        picture.info.pop("transparency", None)
         return picture.convert("RGB")
     except ERRORS as error:
         raise Unreadable(str(error) or type(error).__name__) from None
 
 
 def sixteen_bit(picture: Image.Image) -> Image.Image:
-    """The upper byte of each 16-bit value as grey."""
+    """16-bit values scaled to 0..255, as grey."""
     values = np.asarray(picture)
     return Image.fromarray(np.clip(values / 257.0 + 0.5, 0, 255).astype(np.uint8)).convert("RGB")
 

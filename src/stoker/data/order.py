@@ -32,13 +32,20 @@ class Pace:
     @property
     def steps(self) -> int:
         """steps in an epoch"""
-        whole, rest = divmod(self.count, self.batch)
-        # Batch norm cannot work with one sample, so a kept last step gives every atom two at least.
-        return whole + (self.last_step == "keep" and rest >= 2 * self.atoms)
+        whole = self.count // self.batch
+        return whole + (self.samples(whole * self.batch) > 0)
 
-    def samples(self, step_of_epoch: int) -> int:
-        """samples in a step"""
-        return min(self.batch, self.count - step_of_epoch * self.batch)
+    def samples(self, position: int) -> int:
+        """samples of the step that begins at a position; 0 where the epoch is over"""
+        rest = self.count - position
+        if rest >= self.batch:
+            return self.batch
+        # Batch norm cannot work with one sample, so a kept last step gives every atom two at least.
+        return rest if self.last_step == "keep" and rest >= 2 * self.atoms else 0
+
+    def step(self, epoch: int, position: int) -> int:
+        """steps from the beginning of the run to a position, at this pace"""
+        return epoch * self.steps + position // self.batch
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -97,17 +104,16 @@ def training_plans(
     pace: Pace, *, seed: int, epoch: int, position: int, epochs: int, rank: int, world: int
 ) -> Iterator[Plan]:
     """The atoms that process `rank` of `world` works on, from a position to the end of the run."""
-    first_step = position // pace.batch
     for current in range(epoch, epochs):
         drawn = Drawn(count=pace.count, seed=seed, epoch=current)
-        for number in range(first_step, pace.steps):
-            size = pace.samples(number)
-            for start, stop in cut(number * pace.batch, size, pace.atoms)[rank::world]:
+        while size := pace.samples(position):
+            for start, stop in cut(position, size, pace.atoms)[rank::world]:
                 positions = np.arange(start, stop)
                 yield Plan(
                     epoch=current, positions=positions, samples=drawn.at(start, stop), share=(stop - start) / size
                 )
-        first_step = 0
+            position += size
+        position = 0
 
 
 def evaluation_plans(count: int, *, batch: int, rank: int, world: int) -> Iterator[Plan]:

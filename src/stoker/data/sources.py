@@ -56,7 +56,8 @@ class Listing:
 def open_source(config: DataConfig, *, seed: int, show: bool) -> Dataset:
     """Index a source in place. Reads names and sizes, no pictures."""
     root = found_root(config, show=show)
-    train_folder = next((root / name for name in TRAIN if (root / name).is_dir()), None)
+    # A class may be called "train" too: then it holds pictures, not folders.
+    train_folder = next((root / name for name in TRAIN if (root / name).is_dir() and class_names(root / name)), None)
     dataset = split_folder(root, train_folder) if train_folder else one_folder(root, config, seed=seed)
     found = len(dataset.train) + len(dataset.held_out) + len(dataset.empty)
     if len(dataset.empty) > config.allow_bad * found:
@@ -100,7 +101,7 @@ def listing(root: Path, below: str, classes: Sequence[str]) -> Listing:
     for label, name in enumerate(classes):
         before = len(found.paths)
         for folder, folders, files in os.walk(root / below / name):
-            folders.sort()
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
             for file in sorted(files):
                 add(found, root, Path(folder) / file, label)
         if len(found.paths) == before:
@@ -116,7 +117,8 @@ def add(found: Listing, root: Path, path: Path, label: int) -> None:
     if path.suffix.lower() not in SUFFIXES or path.name.startswith("."):
         found.ignored += 1
         return
-    size = path.stat().st_size
+    # A link to nowhere is as good as an empty file.
+    size = path.stat().st_size if path.exists() else 0
     if size == 0:
         found.empty.append(path)
         return
@@ -189,7 +191,7 @@ def one_folder(root: Path, config: DataConfig, *, seed: int) -> Dataset:
     found = listing(root, ".", classes)
     whole = indexed(root, found)
     count = len(whole)
-    size = max(1, round(count * config.holdout))
+    size = min(max(1, round(count * config.holdout)), count - 1)
     # Epoch 2**32 - 1 never trains, so this permutation is no epoch's order.
     shuffled = order.permuted(np.arange(count), count=count, seed=seed, epoch=2**32 - 1)
     return Dataset(

@@ -73,7 +73,7 @@ class Classify:
 
     def score(self, model: Any, inputs: Inputs) -> torch.Tensor:
         """The scores of a batch."""
-        with torch.inference_mode():
+        with torch.no_grad():
             return self.loss(model, inputs)[1]
 
     def precision(self, device: torch.device) -> torch.autocast:

@@ -26,7 +26,7 @@ class Book:
         self.site, self.task, self.batches, self.allow_bad, self.screen = site, task, batches, allow_bad, screen
         self._step = step
         self._read = self._decode = 0.0
-        self._bad_told: set[int] = set()
+        self._bad_told: set[str] = set()
 
     def open(
         self, state: TrainState, config: Config, pace: Pace, data: Dataset, *, notes: Iterable[str], threads: int
@@ -99,18 +99,18 @@ class Book:
         runs.append_line(self.site.run.ledger_of(world.rank), row)
         return seconds
 
-    def evaluation(self, state: TrainState, sums: torch.Tensor, *, bad: int, rate: float) -> bool:
+    def evaluation(self, state: TrainState, sums: torch.Tensor, *, bad: int) -> bool:
         """Write down the scores of an evaluation. Returns whether they are the best so far."""
         values = sums.tolist()
         count = int(values[-1])
-        if bad > self.allow_bad * (count + bad):
+        if not count or bad > self.allow_bad * (count + bad):
             raise Problem(
                 f"{bad} of {count + bad} held-out samples can't be read; {units.percent_text(self.allow_bad)} may be",
                 fix="see them all with: stoker inspect DATA; or allow more with --allow-bad",
             )
         scores = {n: v / count for n, v in zip(self.task.score_names, values[:-1], strict=True)}
         at = state.at
-        row = MetricRow(kind="eval", epoch=at.epoch, step=at.step, samples=count, lr=rate, scores=scores)
+        row = MetricRow(kind="eval", epoch=at.epoch, step=at.step, samples=count, lr=None, scores=scores)
         is_best = at.best is None or scores["top1"] > at.best["top1"]
         if is_best:
             at.best = {**scores, "step": at.step, "epoch": at.epoch}
@@ -125,14 +125,19 @@ class Book:
         self.screen.ledger(self.site.clock.so_far())
         self._ledger_row(state, steps=0, samples=0)
 
+    def unreadable(self, batches: Loader, what_then: str) -> None:
+        """Enter the samples that a loader could not read in the events, each once."""
+        for sample, reason in batches.bad.items():
+            path = str(batches.index.path(sample))
+            if path not in self._bad_told:
+                self._bad_told.add(path)
+                self.event("unreadable", f"{path}: {reason}; {what_then}")
+                self.screen.say(f"unreadable: {path}: {reason}; {what_then}")
+
     def _check_bad(self) -> None:
         """Enter new unreadable samples in the events, and stop when there are too many."""
         bad, index = self.batches.bad, self.batches.index
-        for sample in bad.keys() - self._bad_told:
-            self._bad_told.add(sample)
-            what = f"{index.path(sample)}: {bad[sample]}; the next readable sample takes its place"
-            self.event("unreadable", what)
-            self.screen.say(f"unreadable: {what}")
+        self.unreadable(self.batches, "the next readable sample takes its place")
         if len(bad) > self.allow_bad * len(index):
             first = next(iter(bad))
             raise Problem(

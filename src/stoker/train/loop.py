@@ -6,11 +6,13 @@ from typing import Any
 
 import torch
 from torch.amp.grad_scaler import GradScaler
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from stoker import dist
 from stoker.config import Config, ModelConfig
 from stoker.data import order
 from stoker.data.sources import Dataset
+from stoker.errors import Problem
 from stoker.tasks import Task
 from stoker.train import optim, saving, step, trained
 from stoker.train.book import Book
@@ -26,7 +28,7 @@ def train(config: Config, task: Task, data: Dataset, site: Site, *, resume: str 
         count=len(data.train), batch=config.train.batch, atoms=config.train.atoms, last_step=config.train.last_step
     )
     rates = optim.Rates(config.optim, steps_an_epoch=pace.steps, epochs=epochs, batch=pace.batch)
-    threads = decode_threads(config.loader.threads)
+    threads = decode_threads(config.loader.threads, world)
     screen = Screen(show=show and world.is_first, steps_an_epoch=pace.steps, epochs=epochs)
 
     # The state: fresh weights from the seed, then whatever the newest whole checkpoint says.
@@ -55,15 +57,15 @@ def train(config: Config, task: Task, data: Dataset, site: Site, *, resume: str 
 
     clock.switch("other")
     with contextlib.closing(batches), screen:
-        screen.begin(at.step)
+        screen.begin(pace.step(at.epoch, at.position))
         while True:
             # At an epoch's end: evaluate, unless that was done before an interruption.
             is_eval_due = at.epoch == epochs or at.epoch % config.train.eval_epochs == 0
             if at.position == 0 and at.evaluated < at.epoch and is_eval_due:
                 with clock.into("eval"):
-                    scores, bad = evaluate(config, task, data, state, site, threads=threads)
+                    scores, bad = evaluate(config, task, data, state, site, book, threads=threads)
                 with clock.into("checkpoint"):
-                    if book.evaluation(state, scores, bad=bad, rate=rates.at(at.step - 1)):
+                    if book.evaluation(state, scores, bad=bad):
                         if saved_step != at.step:
                             saving.save(state, sums, site, screen)
                             saved_step = at.step
@@ -73,32 +75,34 @@ def train(config: Config, task: Task, data: Dataset, site: Site, *, resume: str 
 
             # One step: the next positions of the epoch, cut into atoms, at the rate of this step.
             epoch, is_first_step = at.epoch, at.step == first_step
+            rate = rates.at(pace.step(at.epoch, at.position))
             sums += step.take(
-                state, model=model, task=task, batches=batches, atoms=pace.atoms, rate=rates.at(at.step), world=world,
+                state, model=model, task=task, batches=batches, atoms=pace.atoms, rate=rate, world=world,
                 device=device, ledger=clock, compute="compile" if config.model.compile and is_first_step else "compute",
             )  # fmt: skip
-            at.position += pace.samples(at.position // pace.batch)
+            at.position += pace.samples(at.position)
             at.step += 1
-            is_epoch_over = at.step % pace.steps == 0
+            is_epoch_over = pace.samples(at.position) == 0
             if is_epoch_over:
                 at.epoch, at.position = at.epoch + 1, 0
 
             # Once in a while: a line.
             is_line_due = is_epoch_over or at.step % config.save.log_steps == 0
             with clock.into("logging"):
-                screen.step(at.step)
+                screen.step(pace.step(at.epoch, at.position))
                 if is_line_due:
-                    book.line(state, sums, rate=rates.at(at.step - 1), epoch=epoch)
+                    book.line(state, sums, rate=rate, epoch=epoch)
 
             # Once in a while: a checkpoint. Also when asked to stop, and before the evaluation of the last epoch.
             is_halted = (world.size == 1 or is_line_due) and dist.any_true(site.stop.by is not None, world, device)
             is_epoch_saved = is_epoch_over and (at.epoch % config.save.checkpoint_epochs == 0 or at.epoch == epochs)
+            is_epoch_kept = is_epoch_over and config.save.keep_epochs > 0 and at.epoch % config.save.keep_epochs == 0
             is_step_saved = config.save.checkpoint_steps and at.step % config.save.checkpoint_steps == 0
-            if is_epoch_saved or is_step_saved or is_halted:
+            if is_epoch_saved or is_epoch_kept or is_step_saved or is_halted:
                 with clock.into("checkpoint"):
                     saving.save(state, sums, site, screen, must=is_halted or at.epoch == epochs)
                     saved_step = at.step
-                    if is_epoch_over and config.save.keep_epochs and at.epoch % config.save.keep_epochs == 0:
+                    if is_epoch_kept:
                         saving.keep(state, site, name=f"epoch_{at.epoch}")
             if is_halted:
                 book.close(state)
@@ -114,6 +118,7 @@ def fresh_state(config: Config, task: Task, data: Dataset, device: torch.device)
     pin_arithmetic(config.model, device)
     step.seed_torch(config.train.seed, step=0, atom=2**32 - 1)
     network = task.model(classes=len(data.classes)).to(device)
+    check_atoms(network, batch=config.train.batch, atoms=config.train.atoms)
     return TrainState(
         network=network,
         optimizer=optim.optimizer(config.optim, network.parameters()),
@@ -122,6 +127,15 @@ def fresh_state(config: Config, task: Task, data: Dataset, device: torch.device)
             seed=config.train.seed, model=config.model.model, classes=len(data.classes), data=data.fingerprint()
         ),
     )
+
+
+def check_atoms(network: torch.nn.Module, *, batch: int, atoms: int) -> None:
+    """Refuse atoms of one sample for a network with batch norm, which needs two to have a spread."""
+    if batch < 2 * atoms and any(isinstance(module, _BatchNorm) for module in network.modules()):
+        raise Problem(
+            f"a batch of {batch} in {atoms} atoms leaves one sample an atom, and this network's batch norm needs two",
+            fix=f"give --batch {2 * atoms} or more, or fewer --atoms",
+        )
 
 
 def pin_arithmetic(config: ModelConfig, device: torch.device) -> None:
@@ -133,7 +147,7 @@ def pin_arithmetic(config: ModelConfig, device: torch.device) -> None:
 
 
 def evaluate(
-    config: Config, task: Task, data: Dataset, state: TrainState, site: Site, *, threads: int
+    config: Config, task: Task, data: Dataset, state: TrainState, site: Site, book: Book, *, threads: int
 ) -> tuple[torch.Tensor, int]:
     """The sums and count of the scores over all held-out samples, each once, and how many could not be read."""
     world, device = site.world, site.device
@@ -143,6 +157,7 @@ def evaluate(
     state.network.eval()
     sums = trained.scored(task, state.network, batches, device=device)
     state.network.train()
+    book.unreadable(batches, "left out of the evaluation")
     dist.add_up(sums, world)
     return sums[:-1], int(sums[-1])
 

@@ -11,7 +11,7 @@ from stoker.train import checkpoint, ledger
 from stoker.train import state as states
 from stoker.train.screen import Screen
 from stoker.train.site import Site
-from stoker.train.state import TrainState
+from stoker.train.state import Position, TrainState
 
 
 def restore(state: TrainState, site: Site, *, resume: str | None) -> list[str]:
@@ -19,7 +19,7 @@ def restore(state: TrainState, site: Site, *, resume: str | None) -> list[str]:
 
     Returns what a person should know of it.
     """
-    run = site.run
+    run, before = site.run, state.at
     notes = [f"skipped a torn checkpoint: {torn}" for torn in states.load_newest(run, state)]
     if state.at.step == 0 and resume is not None:
         place = checkpoint.find(run, resume)
@@ -29,6 +29,7 @@ def restore(state: TrainState, site: Site, *, resume: str | None) -> list[str]:
             raise Problem(
                 f"the checkpoint to begin with is not whole: {error}", fix="give another to --resume"
             ) from None
+        check_origin(state.at, before, place=str(place))
         # Its time and its scores belong to the run it came from.
         state.at.ledger, state.at.saved_at, state.at.best = {}, site.first_started_at, None
         notes.append(f"begins with the weights of {place}, step {state.at.step}")
@@ -47,6 +48,16 @@ def restore(state: TrainState, site: Site, *, resume: str | None) -> list[str]:
         )
     )
     return notes
+
+
+def check_origin(at: Position, wanted: Position, *, place: str) -> None:
+    """Refuse to begin with a checkpoint whose place in the data means nothing here."""
+    for what, there, here in (("seed", at.seed, wanted.seed), ("data", at.data, wanted.data)):
+        if there != here:
+            raise Problem(
+                f"{place} was made with another {what}: {there}, and here it is {here}",
+                fix=f"give the same {what}, so that training can go on where that run was",
+            )
 
 
 def save(state: TrainState, sums: torch.Tensor, site: Site, screen: Screen, *, must: bool = False) -> None:

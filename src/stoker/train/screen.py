@@ -70,14 +70,13 @@ class Screen:
 
     def step(self, step: int) -> None:
         """Move the bar."""
-        if self.show:
-            self._bar.update(self._task, completed=step)
+        self._bar.update(self._task, completed=step)
 
     def line(self, row: MetricRow, pulse: Pulse) -> None:
         """A step line: step time, data wait and scores, each with its mean over the epoch in brackets."""
         if row.epoch != self._epoch:
             self._epoch, self._means = row.epoch, {}
-        done = row.step - row.epoch * self.steps_an_epoch
+        done = round(self._bar.tasks[0].completed) - row.epoch * self.steps_an_epoch
         cells = [
             f"Epoch [{row.epoch}][{done:>{len(str(self.steps_an_epoch))}}/{self.steps_an_epoch}]",
             self._cell("Time", pulse.step_seconds, pulse.steps, ".3f"),

@@ -1,6 +1,5 @@
 """Where a run trains: its folder, its place among processes, its device, its clock; and how it ended there."""
 
-import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,10 +37,9 @@ class Outcome:
     why: str | None = None
 
 
-def decode_threads(wanted: int) -> int:
+def decode_threads(wanted: int, world: World) -> int:
     """Decode threads of this process: as asked, or its share of the cores less one for the training thread."""
-    beside = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
-    return wanted or max(1, gauges.cores_allotted().allotted // beside - 1)
+    return wanted or max(1, gauges.cores_allotted().allotted // world.local_size - 1)
 
 
 def peak_memory_bytes(device: torch.device) -> int:

@@ -65,7 +65,7 @@ def evaluate(run: Run, *, data: str | None, name: str, show: bool) -> dict[str, 
         index = sources.open_held_out(replace(net.config.data, data=data), net.classes, show=show)
     batch = -(-net.config.train.batch // net.config.train.atoms)
     plans = order.evaluation_plans(len(index), batch=batch, rank=0, world=1)
-    threads = decode_threads(net.config.loader.threads)
+    threads = decode_threads(net.config.loader.threads, World())
     batches = net.task.batches(index, plans, seed=None, threads=threads, pin=net.device.type == "cuda")
     *totals, count, bad = scored(net.task, net.network, batches, device=net.device).tolist()
     if not count:
