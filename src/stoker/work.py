@@ -73,6 +73,7 @@ def attempt_run(
     fixed = record.fixed or fixed_settings(config, world)
     config = settings.with_values(config, fixed)
     check_atoms(config, world)
+    loop.pin_arithmetic(config.model, device)
     task = Classify(data=config.data, image=config.image, loader=config.loader, network=config.model)
     for turn in (world.is_first, not world.is_first):
         # The first process goes first: it may have to draw the built-in data, which the others then find.

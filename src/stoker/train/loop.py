@@ -1,6 +1,7 @@
 """The run, top to bottom. Read this file first: everything else is what it calls."""
 
 import contextlib
+import os
 import time
 from typing import Any
 
@@ -115,7 +116,6 @@ def train(config: Config, task: Task, data: Dataset, site: Site, *, resume: str 
 
 def fresh_state(config: Config, task: Task, data: Dataset, device: torch.device) -> TrainState:
     """A run before its first step: weights that follow from the seed."""
-    pin_arithmetic(config.model, device)
     step.seed_torch(config.train.seed, step=0, atom=2**32 - 1)
     network = task.model(classes=len(data.classes)).to(device)
     check_atoms(network, batch=config.train.batch, atoms=config.train.atoms)
@@ -139,9 +139,12 @@ def check_atoms(network: torch.nn.Module, *, batch: int, atoms: int) -> None:
 
 
 def pin_arithmetic(config: ModelConfig, device: torch.device) -> None:
-    """Fix what decides in which order sums are added up."""
+    """Fix what decides in which order sums are added up. Comes before the first computation on a GPU."""
     torch.set_num_threads(config.compute_threads)
     if device.type == "cuda":
+        if config.exact:
+            # cuBLAS adds up in a fixed order only with a workspace of fixed size, and reads this once.
+            os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
         torch.backends.cudnn.benchmark = not config.exact
         torch.use_deterministic_algorithms(config.exact)
 
