@@ -12,8 +12,11 @@ from stoker.config import DataConfig, ImageConfig
 from stoker.data import order, sources
 from stoker.data.loader import Loader
 from stoker.data.sources import Dataset
+from stoker.errors import Problem
 
-BATCH = 64
+BATCH = 32
+# Batches that were made ahead before the clock starts must be few among all.
+LEAST = 8 * BATCH
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +47,11 @@ class LoaderBench:
 def compare(data: str, *, resolution: int, workers: int, rounds: int, show: bool) -> LoaderBench:
     """Load every training sample with each loader in turn, round after round, and set the rates side by side."""
     found = sources.open_source(DataConfig(data=data), seed=0, show=show)
+    if len(found.train) < LEAST:
+        raise Problem(
+            f"{data} has {len(found.train)} training samples, too few to time",
+            fix=f"give {LEAST} or more, or dials:2000x256",
+        )
     root = found.train.root
     folder = next((root / name for name in sources.TRAIN if (root / name).is_dir()), root)
     image = ImageConfig(resolution=resolution)

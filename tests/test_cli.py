@@ -1,0 +1,168 @@
+"""The command line as its users meet it: what it prints, for people and for programs, and what it leaves behind."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stoker import api, cli, records
+from stoker.errors import Problem
+from stoker.records import MetricRow
+from stoker.runs import Run
+from stoker.train import checkpoint
+
+QUICK = [
+    "--model", "timm/test_resnet", "--resolution", "32", "--batch", "16", "--epochs", "2", "--log-steps", "2",
+    "--flip", "0", "--device", "cpu", "--compute-threads", "1", "--threads", "2",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def run(dial_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run."""
+    folder = tmp_path_factory.mktemp("cli") / "run"
+    assert cli.main(["train", *QUICK, "--data", str(dial_folder), "--run", str(folder), "--keep-epochs", "1"]) == 0
+    return folder
+
+
+def said(words: list[str], capsys: pytest.CaptureFixture[str]) -> Any:
+    """The answer of a command with --json."""
+    capsys.readouterr()
+    assert cli.main([*words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_step_line_has_time_data_loss_and_scores_with_their_means(
+    dial_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["train", *QUICK, "--data", str(dial_folder), "--run", "shown"]) == 0
+    told = capsys.readouterr()
+    number = r"\d+\.\d+ \(\d+\.\d+\)"
+    form = rf"Epoch \[1\]\[\d/7\]  Time {number}  Data {number}  Loss {number}  Top1 {number}  Top5 {number}  lr \S+"
+    assert len(re.findall(form, told.err)) == 4
+    assert "where the time went" in told.err and "samples/s" in told.err
+    assert "run      runs/shown" in told.out and "verdict  " in told.out
+
+
+def test_the_record_that_train_prints_has_its_shape(dial_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["train", *QUICK, "--data", str(dial_folder), "--run", "r", "--epochs", "1"]
+    found = said(words, capsys)
+    assert found.keys() == {"folder", "record", "verdict"}
+    assert found["record"].keys() == {
+        "status", "attempts", "fixed", "data", "resumed_from", "result", "why", "version",
+    }  # fmt: skip
+    assert found["record"]["result"].keys() == {"epoch", "step", "best", "samples_per_second", "peak_memory_bytes"}
+    assert found["record"]["fixed"] == {"model": "timm/test_resnet", "atoms": 1, "compute_threads": 1}
+    attempts = found["record"]["attempts"]
+    assert said(words, capsys)["record"]["attempts"] == attempts, "a run that is done is not started again"
+
+
+def test_why_eval_predict_inspect_and_doctor_answer_programs(
+    run: Path, dial_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said(["why", str(run)], capsys).keys() == {
+        "wall_seconds", "steps", "samples", "shares", "not_measured", "useful_share", "limit", "sentence", "version",
+    }  # fmt: skip
+    scores = said(["eval", str(run)], capsys)
+    assert scores.keys() == {"checkpoint", "samples", "unreadable", "scores"}
+    answers = said(["predict", str(run), *map(str, sorted(dial_folder.rglob("val/*/*.jpg"))[:2])], capsys)
+    assert [a.keys() for a in answers] == [{"input", "classes", "probabilities"}] * 2
+    assert sum(answers[0]["probabilities"]) <= 1.0001 and len(answers[0]["classes"]) == 5
+    found = said(["inspect", str(dial_folder)], capsys)
+    assert found.keys() == {
+        "data", "classes", "train_samples", "held_out_samples", "held_out", "total_bytes", "empty", "ignored_files",
+        "look",
+    }  # fmt: skip
+    assert sum(found["classes"].values()) == 144 and found["look"]["formats"] == {"JPEG": 144}
+    profile = said(["doctor"], capsys)
+    assert {"python", "torch", "gpus", "cores", "memory", "disk", "findings"} <= profile.keys()
+
+
+def test_eval_gives_what_training_wrote_down(run: Path) -> None:
+    rows = [row for row in records.read_lines(Run(run).metrics, MetricRow) if row.kind == "eval"]
+    for epoch, row in enumerate(rows, start=1):
+        scores = api.eval(run, checkpoint=f"epoch_{epoch}", show=False)
+        assert scores.samples == row.samples == 24
+        assert scores.scores == pytest.approx(row.scores)
+
+
+def test_eval_takes_other_data_of_the_same_classes(run: Path, dial_folder: Path, tmp_path: Path) -> None:
+    assert api.eval(run, data=str(dial_folder / "train"), show=False).samples == 120
+    (tmp_path / "other" / "spoon").mkdir(parents=True)
+    with pytest.raises(Problem, match="spoon"):
+        api.eval(run, data=str(tmp_path / "other"), show=False)
+
+
+def test_predict_says_which_picture_it_can_not_read(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(Problem, match="nothing"):
+        api.predict(run, [tmp_path / "nothing.jpg"])
+    (tmp_path / "text.jpg").write_text("hello")
+    with pytest.raises(Problem, match="not a picture"):
+        api.predict(run, [tmp_path / "text.jpg"])
+
+
+def test_a_target_ends_a_run_early(quick: dict[str, Any], dial_folder: Path) -> None:
+    record = api.train(
+        run="r", data=str(dial_folder), show=False, target_accuracy=0.1, **{**quick, "epochs": 50}
+    ).record
+    assert record.status == "done"
+    assert record.result["epoch"] < 50 and record.result["best"]["top1"] >= 0.1
+
+
+def test_every_epoch_asked_for_is_kept_and_the_names_point_to_whole_checkpoints(run: Path) -> None:
+    opened = Run(run)
+    for name in ("latest", "best", "epoch_1", "epoch_2"):
+        checkpoint.read(checkpoint.find(opened, name))
+    assert checkpoint.steps(opened) == [14, 7]
+
+
+def test_a_new_run_begins_with_another_runs_checkpoint_and_goes_on_for_longer(
+    run: Path, quick: dict[str, Any], dial_folder: Path
+) -> None:
+    values = {**quick, "data": str(dial_folder), "flip": 0.0, "crop_scale": (0.08, 1.0)}
+    longer = {**values, "epochs": 4, "batch": 40}
+    record = api.train(run="longer", resume=str(checkpoint.find(Run(run), "epoch_1")), show=False, **longer).record
+    assert record.status == "done" and record.resumed_from is not None
+    rows = [row for row in records.read_lines(Run(Path("runs/longer")).metrics, MetricRow) if row.kind == "train"]
+    assert rows[0].epoch == 1 and rows[-1].epoch == 3
+    assert sum(row.samples for row in rows) == 3 * 120
+    with pytest.raises(Problem, match="was started from"):
+        api.train(run="longer", show=False, **longer)
+    with pytest.raises(Problem, match="made with another seed"):
+        api.train(run="seeded", resume=str(checkpoint.find(Run(run), "epoch_1")), show=False, seed=5, **longer)
+
+
+def test_without_auto_resume_a_new_folder_is_used_and_the_old_one_left_alone(
+    quick: dict[str, Any], dial_folder: Path
+) -> None:
+    first = api.train(run="mine", data=str(dial_folder), show=False, **{**quick, "epochs": 1})
+    before = {p: p.read_bytes() for p in first.folder.rglob("*") if p.is_file()}
+    second = api.train(run="mine", data=str(dial_folder), show=False, auto_resume=False, **{**quick, "epochs": 1})
+    assert second.folder == Path("runs/mine-2")
+    assert before == {p: p.read_bytes() for p in first.folder.rglob("*") if p.is_file()}
+
+
+def test_a_run_is_named_by_its_settings(quick: dict[str, Any], dial_folder: Path) -> None:
+    one = api.train(data=str(dial_folder), show=False, **{**quick, "epochs": 1})
+    again = api.train(data=str(dial_folder), show=False, **{**quick, "epochs": 1, "log_steps": 3})
+    other = api.train(data=str(dial_folder), show=False, **{**quick, "epochs": 1, "seed": 1})
+    assert one.folder == again.folder != other.folder
+
+
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([]) == 0
+    told = capsys.readouterr().out
+    assert all(f"\n{name} " in told for name in cli.COMMANDS)
+    assert cli.main(["trian"]) == 2
+    assert "did you mean stoker train?" in capsys.readouterr().err
+
+
+def test_the_loader_benchmark_sets_rates_side_by_side(dial_folder: Path) -> None:
+    found = api.bench_loader("dials:260x32", resolution=32, workers=1, rounds=2, show=False)
+    (row,) = found.ratios
+    assert row.rounds == 2
+    assert 0 < row.ratio_least <= row.ratio <= row.ratio_most
+    with pytest.raises(Problem, match="too few to time"):
+        api.bench_loader(str(dial_folder), resolution=32, workers=1, rounds=2, show=False)
