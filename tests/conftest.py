@@ -20,7 +20,7 @@ def dial_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return dest
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def quick() -> dict[str, Any]:
     """Settings with which a run on dial_folder takes a second."""
     return {

@@ -25,10 +25,28 @@ from . import doomed
 STEPS_AN_EPOCH, EPOCHS = 7, 3
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def asked(quick: dict[str, Any], dial_folder: Path) -> Config:
     """Settings of a run of 21 steps with a checkpoint every 3."""
     return api.configured(**{**quick, "data": str(dial_folder), "epochs": EPOCHS, "checkpoint_steps": 3})
+
+
+@pytest.fixture(scope="module")
+def whole(asked: Config, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What the run comes to when nothing disturbs it."""
+    return undisturbed(tmp_path_factory.mktemp("whole") / "run", asked)
+
+
+@pytest.fixture(scope="module")
+def killed_once(asked: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same run, killed in its second epoch, between two checkpoints."""
+    return stopped_in_the_middle(tmp_path_factory.mktemp("middle") / "run", asked).folder
+
+
+@pytest.fixture
+def middle(killed_once: Path, tmp_path: Path) -> Run:
+    """A copy of the killed run."""
+    return Run(shutil.copytree(killed_once, tmp_path / "middle"))
 
 
 def digests(run: Run) -> dict[str, str]:
@@ -72,9 +90,10 @@ def finished(folder: Path, threads: int = 1) -> dict[str, str]:
     return digests(Run(folder))
 
 
-def test_a_run_killed_ten_times_ends_with_the_same_weights_optimiser_and_metrics(asked: Config, tmp_path: Path) -> None:
+def test_a_run_killed_ten_times_ends_with_the_same_weights_optimiser_and_metrics(
+    asked: Config, whole: dict[str, str], tmp_path: Path
+) -> None:
     dice = random.Random(int.from_bytes(hashlib.sha256(str(tmp_path).encode()).digest()[:4]))
-    whole = undisturbed(tmp_path / "whole", asked)
     folder = tmp_path / "killed"
     runs.create(folder, asked, resumed_from=None)
     ends = [
@@ -104,10 +123,11 @@ def assert_the_ledger_is_the_wall_clock(run: Run) -> None:
     assert (last.totals["lost"] or 0) > 0 and (last.totals["down"] or 0) > 0
 
 
-@pytest.mark.parametrize("threads", [2, 4])
-def test_the_number_of_decode_threads_changes_nothing(asked: Config, tmp_path: Path, threads: int) -> None:
-    one = undisturbed(tmp_path / "one", settings.with_values(asked, {"threads": 1}))
-    assert undisturbed(tmp_path / "more", settings.with_values(asked, {"threads": threads})) == one
+@pytest.mark.parametrize("threads", [1, 4])
+def test_the_number_of_decode_threads_changes_nothing(
+    asked: Config, whole: dict[str, str], tmp_path: Path, threads: int
+) -> None:
+    assert undisturbed(tmp_path / "other", settings.with_values(asked, {"threads": threads})) == whole
 
 
 def stopped_in_the_middle(folder: Path, config: Config) -> Run:
@@ -125,30 +145,33 @@ def with_changed_state(run: Run, **changes: Any) -> None:
     checkpoint.write(run, step, {**files, state.STATE: json.dumps(plain).encode()})
 
 
-def test_a_state_without_its_position_or_its_seed_would_not_pass(asked: Config, tmp_path: Path) -> None:
-    whole = undisturbed(tmp_path / "whole", asked)
-    run = stopped_in_the_middle(tmp_path / "middle", asked)
-    without = {"position": 0, "seed": 1}
-    for name, value in without.items():
-        copy = tmp_path / f"without-{name}"
-        shutil.copytree(run.folder, copy)
-        with_changed_state(Run(copy), **{name: value})
-        assert finished(copy)[state.MODEL] != whole[state.MODEL], f"{name} does not matter"
-    assert finished(run.folder) == whole
+@pytest.mark.parametrize(("name", "value"), [("position", 0), ("seed", 1)])
+def test_a_state_without_its_position_or_its_seed_would_not_pass(
+    whole: dict[str, str], middle: Run, name: str, value: int
+) -> None:
+    with_changed_state(middle, **{name: value})
+    assert completed(middle)[state.MODEL] != whole[state.MODEL], f"{name} does not matter"
+
+
+def test_with_all_of_its_state_it_does(whole: dict[str, str], middle: Run) -> None:
+    assert completed(middle) == whole
+
+
+def completed(run: Run) -> dict[str, str]:
+    """What a run comes to when it goes on in this process."""
+    assert api.work(run.folder, show=False).record.status == "done"
+    return digests(run)
 
 
 def test_dropout_is_the_same_after_a_resume(asked: Config, tmp_path: Path) -> None:
     with_dropout = settings.with_values(asked, {"model": "torchvision/squeezenet1_1", "epochs": 2, "resolution": 40})
     whole = undisturbed(tmp_path / "whole", with_dropout)
-    run = stopped_in_the_middle(tmp_path / "middle", with_dropout)
-    assert finished(run.folder) == whole
+    assert completed(stopped_in_the_middle(tmp_path / "middle", with_dropout)) == whole
 
 
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "no manifest", "half a folder"])
-def test_a_torn_checkpoint_is_skipped_for_the_one_before(asked: Config, tmp_path: Path, damage: str) -> None:
-    whole = undisturbed(tmp_path / "whole", asked)
-    run = stopped_in_the_middle(tmp_path / "middle", asked)
-    newest = checkpoint.folder(run, checkpoint.steps(run)[0])
+def test_a_torn_checkpoint_is_skipped_for_the_one_before(whole: dict[str, str], middle: Run, damage: str) -> None:
+    newest = checkpoint.folder(middle, checkpoint.steps(middle)[0])
     weights = newest / state.MODEL
     raw = bytearray(weights.read_bytes())
     raw[len(raw) // 2] ^= 1
@@ -158,14 +181,14 @@ def test_a_torn_checkpoint_is_skipped_for_the_one_before(asked: Config, tmp_path
         "no manifest": (newest / checkpoint.MANIFEST).unlink,
         "half a folder": weights.unlink,
     }[damage]()
-    assert api.work(run.folder, show=False).record.status == "done"
-    assert digests(run) == whole
-    events = [event.what for event in records.read_lines(run.events, records.Event)]
+    assert completed(middle) == whole
+    events = [event.what for event in records.read_lines(middle.events, records.Event)]
     assert any("skipped a torn checkpoint" in what and newest.name in what for what in events)
 
 
-def test_a_signal_saves_and_stops_and_the_same_command_goes_on(asked: Config, tmp_path: Path) -> None:
-    whole = undisturbed(tmp_path / "whole", asked)
+def test_a_signal_saves_and_stops_and_the_same_command_goes_on(
+    asked: Config, whole: dict[str, str], tmp_path: Path
+) -> None:
     config = dataclasses.replace(asked, save=dataclasses.replace(asked.save, checkpoint_steps=0))
     run = runs.create(tmp_path / "run", config, resumed_from=None)
     command = [sys.executable, "-m", "stoker", "work", str(run.folder)]
