@@ -130,6 +130,9 @@ def test_a_new_run_begins_with_another_runs_checkpoint_and_goes_on_for_longer(
     assert sum(row.samples for row in rows) == 3 * 120
     with pytest.raises(Problem, match="was started from"):
         api.train(run="longer", show=False, **longer)
+    short = {**longer, "epochs": 1}
+    with pytest.raises(Problem, match="has 1 epochs behind it, and this run ends after 1"):
+        api.train(run="short", resume=str(checkpoint.find(Run(run), "epoch_1")), show=False, **short)
     with pytest.raises(Problem, match="made with another seed"):
         api.train(run="seeded", resume=str(checkpoint.find(Run(run), "epoch_1")), show=False, seed=5, **longer)
 

@@ -61,6 +61,21 @@ def test_metrics_beyond_the_checkpoint_are_cut() -> None:
     assert records.read_lines(run.metrics, MetricRow) == rows[:2]
 
 
+def test_what_a_kill_left_half_written_is_removed() -> None:
+    run = runs.create(Path("run"), Config(), resumed_from=None)
+    (run.checkpoints / ".00000003.tmp").mkdir()
+    (run.folder / ".record.json.77.tmp").write_text("{")
+    run.events.write_text('{"whole": 1}\n{"to')
+    runs.tidy(run)
+    assert run.events.read_text() == '{"whole": 1}\n'
+    assert sorted(p.name for p in run.folder.rglob("*")) == [
+        "checkpoints",
+        "config.json",
+        "events.jsonl",
+        "record.json",
+    ]
+
+
 def test_a_lock_is_held_by_one() -> None:
     run: Run = runs.create(Path("run"), Config(), resumed_from=None)
     with runs.held(run), pytest.raises(Problem, match="trained by another process"), runs.held(run):

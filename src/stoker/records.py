@@ -79,7 +79,6 @@ class Attempt:
     started_at: float
     host: str
     world: int
-    from_step: int | None = None
     ended_at: float | None = None
     status: Status = "running"
 

@@ -129,6 +129,16 @@ def full(path: Path, error: OSError, *, size: int | None = None) -> Problem:
     )
 
 
+def tidy(run: Run) -> None:
+    """Remove what a kill left half-written: temporary files, and the torn last line of a file of lines."""
+    for left in (*run.folder.glob(".*.tmp"), *run.checkpoints.glob(".*")):
+        shutil.rmtree(left) if left.is_dir() else left.unlink()
+    for path in (*run.folder.glob("ledger*.jsonl"), run.events):
+        text = path.read_bytes() if path.exists() else b""
+        if not text.endswith(b"\n"):
+            write_whole(path, text[: text.rfind(b"\n") + 1])
+
+
 def cut_metrics(run: Run, *, step: int, evaluated: int) -> None:
     """Drop what a killed process had written beyond the checkpoint that training goes on from."""
     if not run.metrics.exists():

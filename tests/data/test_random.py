@@ -67,3 +67,9 @@ def test_uniforms_lie_inside_0_and_1_and_spread_evenly_over_it():
     tenths = np.bincount((found * 10).astype(int).ravel(), minlength=10)
     assert found.min() > 0 and found.max() < 1
     assert tenths.min() > 9_600 and tenths.max() < 10_400
+
+
+def test_a_block_without_numpy_is_the_same_block() -> None:
+    for seed, epoch, position in ((0, 0, 0), (2**40 + 5, 3, 7), (1, 2**32 - 1, 2**33 + 1)):
+        many = random.words(seed, epoch=epoch, positions=np.array([position]), purpose=random.TORCH, count=4)[0]
+        assert random.word_block(seed, epoch=epoch, position=position, purpose=random.TORCH) == tuple(many.tolist())

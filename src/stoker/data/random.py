@@ -30,6 +30,17 @@ def philox(counters: NDArray[np.uint32], key: tuple[int, int]) -> NDArray[np.uin
     return np.stack([c0, c1, c2, c3], axis=1).astype(np.uint32)
 
 
+def word_block(seed: int, *, epoch: int, position: int, purpose: int) -> tuple[int, int, int, int]:
+    """The first four words that `words` gives for one position, without numpy: fifty times as fast for so few."""
+    c0, c1, c2, c3 = position & 0xFFFFFFFF, position >> 32, epoch, purpose << 16
+    k0, k1 = seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF
+    for _ in range(ROUNDS):
+        p0, p1 = c0 * MULTIPLIERS[0], c2 * MULTIPLIERS[1]
+        c0, c1, c2, c3 = (p1 >> 32) ^ c1 ^ k0, p1 & 0xFFFFFFFF, (p0 >> 32) ^ c3 ^ k1, p0 & 0xFFFFFFFF
+        k0, k1 = (k0 + KEY_STEPS[0]) & 0xFFFFFFFF, (k1 + KEY_STEPS[1]) & 0xFFFFFFFF
+    return c0, c1, c2, c3
+
+
 def words(seed: int, *, epoch: int, positions: NDArray[np.int64], purpose: int, count: int) -> NDArray[np.uint32]:
     """`count` random 32-bit words for each position, for one purpose."""
     blocks = -(-count // 4)

@@ -15,7 +15,7 @@ from stoker.records import Event, LedgerRow, MetricRow
 from stoker.tasks import Task
 from stoker.train import optim
 from stoker.train.screen import Pulse, Screen
-from stoker.train.site import Site
+from stoker.train.site import Site, settle
 from stoker.train.state import TrainState
 
 
@@ -64,6 +64,7 @@ class Book:
 
     def line(self, state: TrainState, sums: torch.Tensor, *, rate: float, epoch: int) -> None:
         """Write down the scores and the time since the last line, and start the next."""
+        settle(self.site.device, self.site.clock)
         dist.add_up(sums, self.site.world)
         values = sums.tolist()
         sums.zero_()

@@ -35,7 +35,7 @@ def train(config: Config, task: Task, data: Dataset, site: Site, *, resume: str 
     # The state: fresh weights from the seed, then whatever the newest whole checkpoint says.
     state = fresh_state(config, task, data, device)
     with clock.into("restore"):
-        notes = saving.restore(state, site, resume=resume)
+        notes = saving.restore(state, site, resume=resume, epochs=epochs)
     at = state.at
     sums = torch.zeros(len(task.score_names) + 1, dtype=torch.float64, device=device)
     if world.is_first and at.line_sums:
@@ -116,7 +116,7 @@ def train(config: Config, task: Task, data: Dataset, site: Site, *, resume: str 
 
 def fresh_state(config: Config, task: Task, data: Dataset, device: torch.device) -> TrainState:
     """A run before its first step: weights that follow from the seed."""
-    step.seed_torch(config.train.seed, step=0, atom=2**32 - 1)
+    step.seed_torch(config.train.seed, step=0, atom=2**32 - 1, device=device)
     network = task.model(classes=len(data.classes)).to(device)
     check_atoms(network, batch=config.train.batch, atoms=config.train.atoms)
     return TrainState(

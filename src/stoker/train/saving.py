@@ -10,11 +10,11 @@ from stoker.records import Event, LedgerRow
 from stoker.train import checkpoint, ledger
 from stoker.train import state as states
 from stoker.train.screen import Screen
-from stoker.train.site import Site
+from stoker.train.site import Site, settle
 from stoker.train.state import Position, TrainState
 
 
-def restore(state: TrainState, site: Site, *, resume: str | None) -> list[str]:
+def restore(state: TrainState, site: Site, *, resume: str | None, epochs: int) -> list[str]:
     """Bring a fresh state to the newest whole checkpoint of its run, or to the one it was told to begin with.
 
     Returns what a person should know of it.
@@ -29,13 +29,14 @@ def restore(state: TrainState, site: Site, *, resume: str | None) -> list[str]:
             raise Problem(
                 f"the checkpoint to begin with is not whole: {error}", fix="give another to --resume"
             ) from None
-        check_origin(state.at, before, place=str(place))
+        check_origin(state.at, before, place=str(place), epochs=epochs)
         # Its time and its scores belong to the run it came from.
         state.at.ledger, state.at.saved_at, state.at.best = {}, site.first_started_at, None
         notes.append(f"begins with the weights of {place}, step {state.at.step}")
     elif state.at.step:
         notes.append(f"goes on from its checkpoint at step {state.at.step}")
     if site.world.is_first:
+        runs.tidy(run)
         runs.cut_metrics(run, step=state.at.step, evaluated=state.at.evaluated)
     rows = records.read_lines(run.ledger_of(site.world.rank), LedgerRow)
     site.clock.go_on(
@@ -50,7 +51,7 @@ def restore(state: TrainState, site: Site, *, resume: str | None) -> list[str]:
     return notes
 
 
-def check_origin(at: Position, wanted: Position, *, place: str) -> None:
+def check_origin(at: Position, wanted: Position, *, place: str, epochs: int) -> None:
     """Refuse to begin with a checkpoint whose place in the data means nothing here."""
     for what, there, here in (("seed", at.seed, wanted.seed), ("data", at.data, wanted.data)):
         if there != here:
@@ -58,10 +59,15 @@ def check_origin(at: Position, wanted: Position, *, place: str) -> None:
                 f"{place} was made with another {what}: {there}, and here it is {here}",
                 fix=f"give the same {what}, so that training can go on where that run was",
             )
+    if at.epoch >= epochs:
+        raise Problem(
+            f"{place} has {at.epoch} epochs behind it, and this run ends after {epochs}", fix="give more with --epochs"
+        )
 
 
 def save(state: TrainState, sums: torch.Tensor, site: Site, screen: Screen, *, must: bool = False) -> None:
     """Write the state down. A full disk is said and survived, unless there is no later chance (`must`)."""
+    settle(site.device, site.clock)
     total = sums.clone()
     dist.add_up(total, site.world)
     state.at.line_sums = total.tolist()

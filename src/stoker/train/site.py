@@ -37,6 +37,13 @@ class Outcome:
     why: str | None = None
 
 
+def settle(device: torch.device, clock: Ledger) -> None:
+    """Wait for what a GPU still has to do, and count it as the computing it is. Free on a CPU."""
+    if device.type == "cuda":
+        with clock.into("compute"):
+            torch.cuda.synchronize(device)
+
+
 def decode_threads(wanted: int, world: World) -> int:
     """Decode threads of this process: as asked, or its share of the cores less one for the training thread."""
     return wanted or max(1, gauges.cores_allotted().allotted // world.local_size - 1)

@@ -6,7 +6,6 @@ What a step does to the weights does not depend on how many processes share its 
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import torch
 
 from stoker import dist
@@ -41,7 +40,7 @@ def take(
         with ledger.into("transfer"):
             inputs = task.moved(batch, device)
         with ledger.into(compute), dist.quietly(model, last=atom == mine[-1], place=world):
-            seed_torch(state.at.seed, step=state.at.step, atom=atom)
+            seed_torch(state.at.seed, step=state.at.step, atom=atom, device=device)
             statistics.begin_atom()
             loss, scores = task.loss(model, inputs)
             # DDP divides by the number of processes; a share of the step's samples must not be divided again.
@@ -58,10 +57,14 @@ def take(
     return sums
 
 
-def seed_torch(seed: int, *, step: int, atom: int) -> None:
+def seed_torch(seed: int, *, step: int, atom: int, device: torch.device) -> None:
     """Seed torch's own generators (dropout) for one atom."""
-    low, high = random.words(seed, epoch=atom, positions=np.array([step]), purpose=random.TORCH, count=2)[0].tolist()
-    torch.manual_seed((high << 32 | low) & (2**63 - 1))
+    low, high, _, _ = random.word_block(seed, epoch=atom, position=step, purpose=random.TORCH)
+    drawn = (high << 32 | low) & (2**63 - 1)
+    # torch.manual_seed would look for every kind of device there is, at ten times the cost.
+    torch.default_generator.manual_seed(drawn)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(drawn)
 
 
 class Statistics:

@@ -23,7 +23,7 @@ from stoker.train.site import decode_threads
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trained:
+class Answerer:
     """A network ready to answer."""
 
     config: Config
@@ -34,7 +34,7 @@ class Trained:
     checkpoint: Path
 
 
-def load(run: Run, *, name: str) -> Trained:
+def load(run: Run, *, name: str) -> Answerer:
     """The network of a run at a checkpoint: best, latest, epoch_N, a step, or a path."""
     record = records.read_record(run.record)
     if not run.classes.exists() or not checkpoint.steps(run):
@@ -51,7 +51,7 @@ def load(run: Run, *, name: str) -> Trained:
         states.load_weights(network, checkpoint.read(place), where=str(place))
     except checkpoint.Torn as error:
         raise Problem(f"this checkpoint is not whole: {error}", fix="give another with --checkpoint") from None
-    return Trained(
+    return Answerer(
         config=config, task=task, network=network.to(device).eval(), classes=classes, device=device, checkpoint=place
     )
 
@@ -87,16 +87,11 @@ def scored(task: Task, network: torch.nn.Module, batches: Loader, *, device: tor
 
 def predict(run: Run, inputs: list[Path], *, name: str) -> list[Answer]:
     """What a network sees in some pictures."""
-    raw = []
     for path in inputs:
         try:
-            raw.append(path.read_bytes())
-        except OSError as error:
-            raise Problem(f"{path} can't be read: {error.strerror}", fix="give paths of picture files") from None
+            decode.rgb(decode.opened(path.read_bytes()))
+        except (OSError, decode.Unreadable) as error:
+            raise Problem(f"{path} can't be read: {error}", fix="give the paths of whole picture files") from None
     net = load(run, name=name)
-    try:
-        return net.task.predict(
-            net.network, raw, names=[str(p) for p in inputs], classes=net.classes, device=net.device
-        )
-    except decode.Unreadable as error:
-        raise Problem(f"a picture can't be read: {error}", fix="give whole picture files") from None
+    raw, names = [path.read_bytes() for path in inputs], [str(path) for path in inputs]
+    return net.task.predict(net.network, raw, names=names, classes=net.classes, device=net.device)
