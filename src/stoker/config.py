@@ -83,7 +83,7 @@ class LoaderConfig:
     """How fast samples are made ready."""
 
     threads: int = operational(0)
-    """decode threads; 0 takes the cores really allotted, less one for the training thread"""
+    """decode threads; 0 takes the cores really allotted, less one for the training thread, and at most 4"""
     ahead: int = operational(4)
     """batches made ahead of the one in use"""
 

@@ -55,6 +55,7 @@ def test_a_compiled_run_counts_its_compilation_apart(asked: Config, tmp_path: Pa
     assert api.work(tmp_path / "run", show=False).record.status == "done"
     totals = records.read_lines(Run(tmp_path / "run").ledger, LedgerRow)[-1].totals
     assert (totals["compile"] or 0) > (totals["compute"] or 0)
+    assert (totals["other"] or 0) < 0.02 * sum(value or 0 for value in totals.values())
 
 
 def test_pinned_batches_hold_the_same_pixels(asked: Config, dial_folder: Path) -> None:

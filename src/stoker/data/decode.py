@@ -36,6 +36,9 @@ def rgb(picture: Image.Image) -> Image.Image:
     try:
         if picture.mode.startswith("I") or picture.mode == "F":
             return sixteen_bit(picture)
+        if picture.mode == "RGB":
+            picture.load()
+            return picture
         # Pillow warns about transparency that a palette can't keep; it is dropped anyway.
         picture.info.pop("transparency", None)
         return picture.convert("RGB")
