@@ -5,7 +5,8 @@ BIN := .venv/bin
 .PHONY: train test test-long lint bench clean
 
 train: .venv/ready
-	$(BIN)/stoker train demo
+	$(BIN)/stoker train demo --name demo
+	@echo "next: source .venv/bin/activate, then: stoker why demo"
 
 test: .venv/ready
 	$(BIN)/python -m pytest -m "not gpu and not long"
@@ -28,6 +29,7 @@ clean:
 .venv/ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Stoker needs Python 3.11 or newer, and $(PYTHON) is older. Fix: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@echo "installing Stoker and what it needs into .venv; the first time this downloads torch"
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@

@@ -1,7 +1,12 @@
 """The command line as its users meet it: what it prints, for people and for programs, and what it leaves behind."""
 
+import contextlib
 import json
+import os
+import pty
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +28,7 @@ QUICK = [
 def run(dial_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run."""
     folder = tmp_path_factory.mktemp("cli") / "run"
-    assert cli.main(["train", *QUICK, "--data", str(dial_folder), "--run", str(folder), "--keep-epochs", "1"]) == 0
+    assert cli.main(["train", *QUICK, "--data", str(dial_folder), "--name", str(folder), "--keep-epochs", "1"]) == 0
     return folder
 
 
@@ -37,19 +42,34 @@ def said(words: list[str], capsys: pytest.CaptureFixture[str]) -> Any:
 def test_a_step_line_has_time_data_loss_and_scores_with_their_means(
     dial_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(["train", *QUICK, "--data", str(dial_folder), "--run", "shown"]) == 0
+    assert cli.main(["train", *QUICK, "--data", str(dial_folder), "--name", "shown"]) == 0
     told = capsys.readouterr()
     number = r"\d+\.\d+ \(\d+\.\d+\)"
     form = rf"Epoch \[1\]\[\d/7\]  Time {number}  Data {number}  Loss {number}  Top1 {number}  Top5 {number}  lr \S+"
     assert len(re.findall(form, told.err)) == 4
-    assert "where the time went" in told.err and "samples/s" in told.err
+    assert "where the time went" in told.err
     assert "run      runs/shown" in told.out and "verdict  " in told.out
 
 
+def test_a_terminal_shows_a_bar_with_rate_and_time_left(dial_folder: Path) -> None:
+    terminal, end = pty.openpty()
+    words = [sys.executable, "-m", "stoker", "train", *QUICK, "--data", str(dial_folder), "--name", "bar"]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "140"}
+    process = subprocess.Popen(words, stdin=end, stdout=end, stderr=end, env=environment)
+    os.close(end)
+    told = b""
+    with contextlib.suppress(OSError):  # the terminal is gone when its last process is
+        while piece := os.read(terminal, 4096):
+            told += piece
+    assert process.wait(60) == 0
+    seen = re.sub(rb"\x1b\[[0-9;?]*[a-zA-Z]", b"", told).decode()
+    assert re.search(r"training .* \d+/14 \d+ samples/s left \d\d:\d\d", seen)
+
+
 def test_the_record_that_train_prints_has_its_shape(dial_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["train", *QUICK, "--data", str(dial_folder), "--run", "r", "--epochs", "1"]
+    words = ["train", *QUICK, "--data", str(dial_folder), "--name", "r", "--epochs", "1"]
     found = said(words, capsys)
-    assert found.keys() == {"folder", "record", "verdict"}
+    assert found.keys() == {"folder", "record", "verdict", "was_done"}
     assert found["record"].keys() == {
         "status", "attempts", "fixed", "data", "resumed_from", "result", "why", "version",
     }  # fmt: skip
@@ -63,10 +83,11 @@ def test_why_eval_predict_inspect_and_doctor_answer_programs(
     run: Path, dial_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert said(["why", str(run)], capsys).keys() == {
-        "wall_seconds", "steps", "samples", "shares", "not_measured", "useful_share", "limit", "sentence", "version",
+        "state", "step", "wall_seconds", "steps", "samples", "shares", "not_measured", "useful_share", "limit",
+        "sentence", "version",
     }  # fmt: skip
     scores = said(["eval", str(run)], capsys)
-    assert scores.keys() == {"checkpoint", "samples", "unreadable", "scores"}
+    assert scores.keys() == {"checkpoint", "data", "samples", "unreadable", "scores"}
     answers = said(["predict", str(run), *map(str, sorted(dial_folder.rglob("val/*/*.jpg"))[:2])], capsys)
     assert [a.keys() for a in answers] == [{"input", "classes", "probabilities"}] * 2
     assert sum(answers[0]["probabilities"]) <= 1.0001 and len(answers[0]["classes"]) == 5
@@ -105,7 +126,7 @@ def test_predict_says_which_picture_it_can_not_read(run: Path, tmp_path: Path) -
 
 def test_a_target_ends_a_run_early(quick: dict[str, Any], dial_folder: Path) -> None:
     record = api.train(
-        run="r", data=str(dial_folder), show=False, target_accuracy=0.1, **{**quick, "epochs": 50}
+        name="r", data=str(dial_folder), show=False, target_accuracy=0.1, **{**quick, "epochs": 50}
     ).record
     assert record.status == "done"
     assert record.result["epoch"] < 50 and record.result["best"]["top1"] >= 0.1
@@ -123,26 +144,26 @@ def test_a_new_run_begins_with_another_runs_checkpoint_and_goes_on_for_longer(
 ) -> None:
     values = {**quick, "data": str(dial_folder), "flip": 0.0, "crop_scale": (0.08, 1.0)}
     longer = {**values, "epochs": 4, "batch": 40}
-    record = api.train(run="longer", resume=str(checkpoint.find(Run(run), "epoch_1")), show=False, **longer).record
+    record = api.train(name="longer", resume=str(checkpoint.find(Run(run), "epoch_1")), show=False, **longer).record
     assert record.status == "done" and record.resumed_from is not None
     rows = [row for row in records.read_lines(Run(Path("runs/longer")).metrics, MetricRow) if row.kind == "train"]
     assert rows[0].epoch == 1 and rows[-1].epoch == 3
     assert sum(row.samples for row in rows) == 3 * 120
     with pytest.raises(Problem, match="was started from"):
-        api.train(run="longer", show=False, **longer)
+        api.train(name="longer", show=False, **longer)
     short = {**longer, "epochs": 1}
     with pytest.raises(Problem, match="has 1 epochs behind it, and this run ends after 1"):
-        api.train(run="short", resume=str(checkpoint.find(Run(run), "epoch_1")), show=False, **short)
+        api.train(name="short", resume=str(checkpoint.find(Run(run), "epoch_1")), show=False, **short)
     with pytest.raises(Problem, match="made with another seed"):
-        api.train(run="seeded", resume=str(checkpoint.find(Run(run), "epoch_1")), show=False, seed=5, **longer)
+        api.train(name="seeded", resume=str(checkpoint.find(Run(run), "epoch_1")), show=False, seed=5, **longer)
 
 
 def test_without_auto_resume_a_new_folder_is_used_and_the_old_one_left_alone(
     quick: dict[str, Any], dial_folder: Path
 ) -> None:
-    first = api.train(run="mine", data=str(dial_folder), show=False, **{**quick, "epochs": 1})
+    first = api.train(name="mine", data=str(dial_folder), show=False, **{**quick, "epochs": 1})
     before = {p: p.read_bytes() for p in first.folder.rglob("*") if p.is_file()}
-    second = api.train(run="mine", data=str(dial_folder), show=False, auto_resume=False, **{**quick, "epochs": 1})
+    second = api.train(name="mine", data=str(dial_folder), show=False, auto_resume=False, **{**quick, "epochs": 1})
     assert second.folder == Path("runs/mine-2")
     assert before == {p: p.read_bytes() for p in first.folder.rglob("*") if p.is_file()}
 

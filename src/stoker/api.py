@@ -29,6 +29,8 @@ class Trained:
     folder: Path
     record: RunRecord
     verdict: Verdict
+    was_done: bool
+    """whether there was nothing left to do"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +38,7 @@ class Scores:
     """What a network reaches on held-out samples."""
 
     checkpoint: str
+    data: str
     samples: int
     unreadable: int
     scores: dict[str, float]
@@ -69,7 +72,7 @@ def train(
     recipe: str | None = None,
     *,
     config: Config | None = None,
-    run: str | Path | None = None,
+    name: str | Path | None = None,
     resume: str | None = None,
     auto_resume: bool = True,
     show: bool = True,
@@ -80,28 +83,39 @@ def train(
     Settings come from `config`, or from a recipe and values by their names: train("demo", epochs=3).
     """
     config = settings.with_values(config, values) if config is not None else configured(recipe, **values)
-    folder = Path(run) if run is not None else runs.ROOT / f"{recipe or 'train'}-{settings.address(config)}"
-    if run is not None and folder.parent == Path():
+    folder = Path(name or f"{recipe or 'train'}-{settings.address(config)}")
+    if folder.parent == Path():
         folder = runs.ROOT / folder
-    if dist.world().is_first:
+    place = dist.world()
+    if place.size > 1:
         if not auto_resume:
-            folder = runs.unused(folder)
+            raise Problem("--no-auto-resume picks a new name, and many processes can't agree on one", fix="give --name")
+        # The others must not look for the folder before the first has made it.
+        dist.start(place, dist.choose_device(config.model.device, place))
+    if place.is_first:
+        folder = folder if auto_resume else runs.unused(folder)
         runs.create(folder, config, resumed_from=str(Path(resume).resolve()) if resume else None)
-    elif not auto_resume:
-        raise Problem("--no-auto-resume picks a new folder, on which many processes can't agree", fix="give --run NAME")
-    return work(folder, show=show)
+    dist.barrier(place)
+    try:
+        return work(folder, show=show)
+    except Problem:
+        if place.is_first:
+            runs.remove_untrained(folder)
+        raise
 
 
 def work(run: str | Path, *, show: bool = True) -> Trained:
     """Bring an existing run to its end."""
-    record = works.work(Path(run), show=show)
-    return Trained(folder=Path(run), record=record, verdict=why(run))
+    opened = runs.open_run(Path(run))
+    was_done = records.read_record(opened.record).status == "done"
+    record = works.work(opened.folder, show=show)
+    return Trained(folder=opened.folder, record=record, verdict=why(opened.folder), was_done=was_done)
 
 
 def why(run: str | Path) -> Verdict:
     """Where a run's time went and what limits it; for running, finished and killed runs."""
     opened = runs.open_run(Path(run))
-    return verdict.judge(records.read_lines(opened.ledger, LedgerRow))
+    return verdict.judge(records.read_lines(opened.ledger, LedgerRow), state=runs.state_text(opened))
 
 
 def doctor(disk: str | Path = ".") -> MachineProfile:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from stoker import api, shown
+from stoker import api, dist, shown
 from stoker.config import Config
 from stoker.errors import Problem
 from stoker.work import DONE, STOPPED
@@ -27,7 +27,7 @@ class TrainFlags:
 
     config: Path | None = None
     """a TOML file of settings, or a run's config.json"""
-    run: Path | None = None
+    name: Path | None = None
     """name or folder of the run; without it, one that follows from the settings"""
     resume: str | None = None
     """begin a new run with the state of this checkpoint folder"""
@@ -47,7 +47,7 @@ def train(words: list[str]) -> int:
     base = api.configured(recipe, file=file.config)
     flags = tyro.cli(TrainFlags, args=words, default=TrainFlags(settings=base), prog="stoker train [RECIPE]")
     trained = api.train(
-        recipe, config=flags.settings, run=flags.run, resume=flags.resume, auto_resume=flags.auto_resume
+        recipe, config=flags.settings, name=flags.name, resume=flags.resume, auto_resume=flags.auto_resume
     )
     return answer(trained, json=flags.json, show=shown.trained, code=exit_code(trained.record.status))
 
@@ -170,7 +170,9 @@ def bench(
 
 
 def answer(value: Any, *, json: bool, show: Callable[[Any], None], code: int = 0) -> int:
-    """Print a value, for people or for programs."""
+    """Print a value, for people or for programs. Of many processes, only the first does."""
+    if not dist.world().is_first:
+        return code
     if json:
         plain = [api.as_json(item) for item in value] if isinstance(value, list) else api.as_json(value)
         print(jsons.dumps(plain, indent=1, default=str))

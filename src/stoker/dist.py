@@ -69,6 +69,8 @@ def start(place: World, device: "torch.device") -> None:
         return
     import torch.distributed
 
+    if torch.distributed.is_initialized():
+        return
     backend = "nccl" if device.type == "cuda" else "gloo"
     torch.distributed.init_process_group(backend, timeout=datetime.timedelta(minutes=10))
 

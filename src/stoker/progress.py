@@ -1,5 +1,6 @@
 """Bars for long work: how much is done, at what rate, and the time that is left. They go to stderr."""
 
+import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,12 @@ def bar(*, unit: str, transient: bool) -> "Progress":
         # Redrawing costs the training thread's core; four times a second is enough for eyes.
         refresh_per_second=4,
     )
+
+
+def say(text: str, *, show: bool) -> None:
+    """A line about what takes time now."""
+    if show:
+        print(text, file=sys.stderr, flush=True)
 
 
 def follow(counts: Iterable[int], *, total: int, what: str, show: bool) -> None:

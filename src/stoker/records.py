@@ -141,6 +141,12 @@ def built(values: dict[str, Any], kind: type[Row], path: Path) -> Row:
             f"{path} holds version {values.get('version')} of {kind.__name__}; this Stoker reads version {expected}",
             fix="use the Stoker that wrote it: the version is in the run's code.json",
         )
+    known = {item.name for item in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    if values.keys() - known:
+        raise Problem(
+            f"{path} holds {', '.join(sorted(values.keys() - known))}, which this Stoker does not know",
+            fix="use the Stoker that wrote it: the version is in the run's code.json",
+        )
     return kind(**values)
 
 

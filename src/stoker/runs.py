@@ -170,7 +170,7 @@ def create(folder: Path, config: Config, *, resumed_from: str | None) -> Run:
             update_record(run, resumed_from=resumed_from)
         return run
     if folder.exists() and any(folder.iterdir()):
-        raise Problem(f"{folder} is not empty and is no run", fix="give another name with --run")
+        raise Problem(f"{folder} is not empty and is no run", fix="give another name with --name")
     folder.mkdir(parents=True, exist_ok=True)
     run.checkpoints.mkdir(exist_ok=True)
     record = RunRecord(status="stopped", resumed_from=resumed_from)
@@ -195,12 +195,13 @@ def check_same(run: Run, config: Config, *, resumed_from: str | None) -> None:
         listed = "\n".join(f"    {d.name}: {d.old} -> {d.new}" for d in changed)
         raise Problem(
             f"{run.folder} was started with other settings, and going on with these would change its result:\n{listed}",
-            fix="give these settings their old values, or another name with --run",
+            fix="give these settings their old values, or another name with --name (and --resume with a checkpoint of "
+            "this run, to begin with its state)",
         )
     if resumed_from != record.resumed_from:
         raise Problem(
             f"{run.folder} was started from {record.resumed_from or 'scratch'}, not from {resumed_from or 'scratch'}",
-            fix="leave --resume as it was, or give another name with --run",
+            fix="leave --resume as it was, or give another name with --name",
         )
 
 
@@ -212,6 +213,25 @@ def unused(folder: Path) -> Path:
         number += 1
         candidate = folder.with_name(f"{folder.name}-{number}")
     return candidate
+
+
+def remove_untrained(folder: Path) -> None:
+    """Remove a run that was refused before its first step: there is nothing in it to lose."""
+    run = Run(folder)
+    if run.record.exists() and not records.read_record(run.record).data:
+        shutil.rmtree(folder)
+
+
+def state_text(run: Run) -> str:
+    """What a run is doing, in words."""
+    record = records.read_record(run.record)
+    if record.status == "running":
+        try:
+            with held(run):
+                return "killed; the same command again goes on"
+        except Problem:
+            return "running"
+    return f"{record.status}: {record.why}" if record.why else record.status
 
 
 def open_run(folder: Path) -> Run:
@@ -235,7 +255,7 @@ def held(run: Run) -> Iterator[None]:
         except OSError:
             raise Problem(
                 f"{run.folder} is being trained by another process",
-                fix="wait for it, stop it, or give another name with --run",
+                fix="wait for it, stop it, or give another name with --name",
             ) from None
         yield
 

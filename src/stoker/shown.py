@@ -11,15 +11,17 @@ from stoker import units
 from stoker.api import Inspection, Scores, Trained
 from stoker.doctor import MachineProfile
 from stoker.errors import Problem
-from stoker.machine.verdict import Verdict
+from stoker.machine.verdict import MEANING, Verdict
 
-MARKS = {"good": "[green]ok[/]", "warn": "[yellow]warn[/]", "bad": "[red]bad[/]"}
+MARKS = {"good": "[green]ok[/]  ", "warn": "[yellow]warn[/]", "bad": "[red]bad[/] "}
 LONGEST_LIST = 20
 
 
 def console() -> Console:
     """Where answers go."""
-    return Console(highlight=False, soft_wrap=True)
+    out = Console(highlight=False)
+    # Only a terminal has an edge to wrap at; a file or a pipe gets whole lines.
+    return out if out.is_terminal else Console(highlight=False, soft_wrap=True)
 
 
 def plain_table(*columns: str, right: int = 0) -> Table:
@@ -50,7 +52,8 @@ def unknown_command(name: str, commands: Mapping[str, object]) -> Problem:
 
 def problem(found: Problem) -> None:
     """What happened and what to do next, on stderr."""
-    out = Console(stderr=True, highlight=False, soft_wrap=True)
+    out = Console(stderr=True, highlight=False)
+    out.soft_wrap = not out.is_terminal
     out.print("[red]problem:[/] ", end="")
     out.print(found.what, markup=False)
     out.print("[bold]fix:[/] ", end="")
@@ -63,13 +66,14 @@ def trained(value: Trained) -> None:
     best = record.result.get("best")
     if best:
         scores = f"top-1 {best['top1']:.2f} %, top-5 {best['top5']:.2f} %, loss {best['loss']:.4f}"
-        out.print(f"best     {scores} (epoch {best['epoch']:.0f}, step {best['step']:.0f})")
+        out.print(f"best     {scores} (after {units.count_text(best['epoch'], 'epoch')})")
     speed = record.result.get("samples_per_second")
     if speed:
         memory = units.bytes_text(record.result["peak_memory_bytes"])
         out.print(f"speed    {speed:.0f} samples/s, evaluation included; {memory} of memory at most")
-    again = f"; {record.why}; the same command again goes on" if record.status != "done" else ""
-    out.print(f"status   {record.status}{again}")
+    again = f": {record.why}; the same command again goes on" if record.status != "done" else ""
+    already = ", and was so before: there was nothing to do" if value.was_done else ""
+    out.print(f"status   {record.status}{again}{already}")
     out.print(f"verdict  {value.verdict.sentence}")
     out.print(f"run      {value.folder}   (where the time went: stoker why {value.folder})")
 
@@ -77,13 +81,14 @@ def trained(value: Trained) -> None:
 def verdict(value: Verdict) -> None:
     """Where the time went, as a table and a sentence."""
     out = console()
+    out.print(f"run      {value.state}; the ledger goes to step {value.step}")
     table = plain_table("where the time went", "what it means", "time", "share", right=2)
     for share in value.shares:
         table.add_row(share.bucket, share.meaning, units.seconds_text(share.seconds), units.percent_text(share.share))
     table.add_row("together", "", units.seconds_text(value.wall_seconds), "", style="bold")
     out.print(table)
-    if value.not_measured:
-        out.print(f"not measured: {', '.join(value.not_measured)}")
+    for bucket in value.not_measured:
+        out.print(f"not measured: {bucket} ({MEANING[bucket]})")
     out.print(
         f"useful   {units.percent_text(value.useful_share)} of the wall clock went into the network and its update"
     )
@@ -94,10 +99,10 @@ def profile(value: MachineProfile) -> None:
     """Findings, the good ones too."""
     out = console()
     for finding in value.findings:
-        out.print(f"{MARKS[finding.level]:<6} ", end="")
+        out.print(f"{MARKS[finding.level]} ", end="")
         out.print(finding.what, markup=False)
         if finding.fix:
-            out.print(f"       fix: {finding.fix}", markup=False)
+            out.print(f"     fix: {finding.fix}", markup=False)
 
 
 def inspection(value: Inspection) -> None:
@@ -143,6 +148,7 @@ def scores(value: Scores) -> None:
     out = console()
     text = "  ".join(f"{name} {number:.4f}" for name, number in value.scores.items())
     out.print(f"{text}  ({value.samples:,} samples, {value.unreadable} unreadable)")
+    out.print(f"data       {value.data}")
     out.print(f"checkpoint {value.checkpoint}")
 
 

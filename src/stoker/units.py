@@ -24,6 +24,12 @@ def bytes_text(count: float) -> str:
     return f"{count:.0f} B"
 
 
+def count_text(count: int, what: str) -> str:
+    """A number of things: "1 atom", "2 atoms", "2 processes"."""
+    plural = what + ("es" if what.endswith("s") else "s")
+    return f"{count:,} {what if count == 1 else plural}"
+
+
 def percent_text(share: float) -> str:
     """A share of one as a percentage with one decimal."""
     return f"{share * 100:.1f} %"

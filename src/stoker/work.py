@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stoker import dist, doctor, records, runs, settings
+from stoker import dist, doctor, progress, records, runs, settings
 from stoker.config import Config
 from stoker.dist import World
 from stoker.errors import Problem
@@ -44,25 +44,33 @@ def work(folder: Path, *, show: bool = True) -> RunRecord:
             stack.enter_context(runs.held(run))
             record = records.read_record(run.record)
             attempt = Attempt(started_at=started_at, host=socket.gethostname(), world=world.size)
-            record = runs.update_record(run, status="running", why=None, attempts=(*record.attempts, attempt))
-        stop = stack.enter_context(StopRequest())
+            # Starts that were refused before the first step are not part of the run.
+            before = record.attempts if record.data else ()
+            record = runs.update_record(run, status="running", why=None, attempts=(*before, attempt))
         try:
-            outcome = attempt_run(run, record, world, clock, stop, started_at=started_at, show=show)
+            outcome = attempt_run(run, record, world, clock, started_at=started_at, show=show)
         except BaseException as error:
             status, what = verdict_on(error)
             if world.is_first:
                 ended(run, status=status, why=str(what) or type(what).__name__)
             raise what from (error if what is not error else None)
         if world.is_first:
-            record = ended(run, status=outcome.status, why=outcome.why, result=outcome.result)
+            ended(run, status=outcome.status, why=outcome.why, result=outcome.result)
+        dist.barrier(world)
         dist.stop(world)
-    return record
+    return records.read_record(run.record)
 
 
 def attempt_run(
-    run: Run, record: RunRecord, world: World, clock: Ledger, stop: StopRequest, *, started_at: float, show: bool
+    run: Run, record: RunRecord, world: World, clock: Ledger, *, started_at: float, show: bool
 ) -> "Outcome":
     """One start of a run: everything that must hold before training, and then training."""
+    from stoker.data import sources
+
+    if world.is_first:
+        # What needs no torch comes first: a wrong path is refused at once.
+        sources.found_root(runs.read_config(run).data, show=show)
+        progress.say(f"start    {run.folder}: loading libraries and data", show=show)
     from stoker.tasks.classify import Classify
     from stoker.train import loop
     from stoker.train.site import Site
@@ -85,17 +93,18 @@ def attempt_run(
         runs.update_record(run, fixed=fixed)
     dist.barrier(world)
     attempts = records.read_record(run.record).attempts
-    site = Site(
-        run=run,
-        world=world,
-        device=device,
-        clock=clock,
-        stop=stop,
-        attempt=len(attempts),
-        started_at=started_at,
-        first_started_at=attempts[0].started_at,
-    )
-    return loop.train(config, task, data, site, resume=record.resumed_from, show=show)
+    with StopRequest(show=show and world.is_first) as stop:
+        site = Site(
+            run=run,
+            world=world,
+            device=device,
+            clock=clock,
+            stop=stop,
+            attempt=len(attempts),
+            started_at=started_at,
+            first_started_at=attempts[0].started_at,
+        )
+        return loop.train(config, task, data, site, resume=record.resumed_from, show=show)
 
 
 def fixed_settings(config: Config, world: World) -> dict[str, Any]:
@@ -131,7 +140,7 @@ def preflight(config: Config, data: "Dataset", run: Run) -> None:
     if config.train.batch > len(data.train):
         raise Problem(
             f"a batch of {config.train.batch} is larger than the {len(data.train)} training samples",
-            fix=f"give --batch {min(len(data.train), max(1, len(data.train) // 8))}",
+            fix=f"give --batch {len(data.train)} or less",
         )
     facts = {
         "fingerprint": data.fingerprint(),
@@ -146,7 +155,7 @@ def preflight(config: Config, data: "Dataset", run: Run) -> None:
         listed = "\n".join(f"    {k}: {before[k]} -> {v}" for k, v in facts.items() if before[k] != v)
         raise Problem(
             f"the data in {config.data.data} is not what {run.folder} was trained on:\n{listed}",
-            fix="bring the old data back, or give another name with --run",
+            fix="bring the old data back, or give another name with --name",
         )
     try_samples(config, data)
     if not before:

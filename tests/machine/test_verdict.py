@@ -19,7 +19,7 @@ def test_every_bucket_has_a_meaning() -> None:
 
 
 def test_a_starved_run_is_bound_by_data_and_says_what_that_costs() -> None:
-    found = verdict.judge([row(100, data_wait=60.0, compute=30.0, optimizer=10.0, host=None)])
+    found = verdict.judge([row(100, data_wait=60.0, compute=30.0, optimizer=10.0, host=None)], state="done")
     assert found.limit == "data"
     assert found.sentence == "Bound by data: 60% of the time. Without it the run would be 2.5 times as fast."
     assert found.useful_share == pytest.approx(0.4)
@@ -28,11 +28,11 @@ def test_a_starved_run_is_bound_by_data_and_says_what_that_costs() -> None:
 
 
 def test_a_busy_run_is_bound_by_compute() -> None:
-    assert verdict.judge([row(100, data_wait=1.0, compute=30.0, optimizer=10.0)]).limit == "compute"
+    assert verdict.judge([row(100, data_wait=1.0, compute=30.0, optimizer=10.0)], state="done").limit == "compute"
 
 
 @pytest.mark.parametrize("rows", [[], [row(3, compute=1.0)]])
 def test_there_is_no_verdict_without_evidence(rows: list[LedgerRow]) -> None:
-    found = verdict.judge(rows)
+    found = verdict.judge(rows, state="done")
     assert found.limit is None
     assert "20 are needed" in found.sentence

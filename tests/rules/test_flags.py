@@ -9,7 +9,7 @@ from stoker import cli
 from stoker.config import Config
 from stoker.settings import listed
 
-OWN = ["config", "run", "resume", "auto_resume", "json"]
+OWN = ["config", "name", "resume", "auto_resume", "json"]
 SETTINGS = [
     "data", "holdout", "cache", "allow_bad",
     "resolution", "eval_resolution", "eval_crop", "crop_scale", "crop_ratio", "flip",

@@ -1,5 +1,6 @@
 """Every second is in exactly one bucket, and it is the right one."""
 
+import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -74,16 +75,15 @@ def test_a_planted_delay_lands_in_its_bucket(
 
 
 def test_a_delay_planted_in_every_second_step_lands_in_compute(rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    slowed = Slowed(Classify.loss, seconds=0.25, every=2)
+    slowed = Slowed(Classify.loss, seconds=0.4, every=2)
     monkeypatch.setattr(Classify, "loss", slowed)
     # An evaluation goes through loss as well; it is left out here, so that calls are steps.
     monkeypatch.setattr(Classify, "score", lambda self, model, inputs: slowed.original(self, model, inputs)[1].detach())
     steps = [row for row in rows() if row.steps]
     assert slowed.calls == len(steps) == 14
-    # The first two steps warm up what the others find warm.
-    slow = sum(row.seconds["compute"] for row in steps[3::2])
-    fast = sum(row.seconds["compute"] for row in steps[2::2])
-    assert slow - fast == pytest.approx(slowed.planted - 0.25, rel=0.05)
+    slow = statistics.median(row.seconds["compute"] for row in steps[1::2])
+    fast = statistics.median(row.seconds["compute"] for row in steps[::2])
+    assert slow - fast == pytest.approx(slowed.planted / 7, rel=0.05)
 
 
 def test_the_buckets_sum_to_the_wall_clock_and_other_is_small(rows: Any) -> None:
@@ -122,7 +122,12 @@ def row(at: float, **totals: float) -> LedgerRow:
 def test_work_after_the_checkpoint_is_lost_and_the_time_until_the_next_start_is_down() -> None:
     # 10 s of work, saved at 110; 5 s more seen in a line at 115; alive until 116; started again at 130.
     got = ledger.carried(
-        kept={"compute": 10.0}, kept_at=110.0, last=row(115.0, compute=15.0), alive_at=116.0, started_at=130.0
+        kept={"compute": 10.0},
+        kept_at=110.0,
+        kept_step=0,
+        last=row(115.0, compute=15.0),
+        alive_at=116.0,
+        started_at=130.0,
     )
     assert got["compute"] == 10.0
     assert got["lost"] == pytest.approx(6.0)
@@ -131,19 +136,31 @@ def test_work_after_the_checkpoint_is_lost_and_the_time_until_the_next_start_is_
 
 
 def test_without_a_checkpoint_everything_before_is_lost_or_down() -> None:
-    got = ledger.carried(kept=None, kept_at=100.0, last=row(104.0, setup=4.0), alive_at=105.0, started_at=120.0)
+    got = ledger.carried(
+        kept=None, kept_at=100.0, kept_step=0, last=row(104.0, setup=4.0), alive_at=105.0, started_at=120.0
+    )
     assert got["setup"] == 0.0
     assert got["lost"] == pytest.approx(5.0)
     assert got["down"] == pytest.approx(15.0)
 
 
+def test_a_clean_stop_loses_nothing() -> None:
+    last = row(112.0, compute=10.0, checkpoint=2.0)
+    got = ledger.carried(
+        kept={"compute": 10.0}, kept_at=110.0, kept_step=1, last=last, alive_at=112.0, started_at=130.0
+    )
+    assert got["checkpoint"] == 2.0
+    assert got["lost"] == 0.0
+    assert got["down"] == pytest.approx(18.0)
+
+
 def test_what_was_down_before_an_earlier_start_stays_down() -> None:
     last = row(150.0, compute=10.0, lost=5.0, down=30.0, setup=5.0)
-    got = ledger.carried(kept=None, kept_at=100.0, last=last, alive_at=150.0, started_at=160.0)
+    got = ledger.carried(kept=None, kept_at=100.0, kept_step=0, last=last, alive_at=150.0, started_at=160.0)
     assert got["lost"] == pytest.approx(20.0)
     assert got["down"] == pytest.approx(40.0)
 
 
 def test_the_first_start_of_a_run_has_nothing_behind_it() -> None:
-    got = ledger.carried(kept=None, kept_at=100.0, last=None, alive_at=None, started_at=100.0)
+    got = ledger.carried(kept=None, kept_at=100.0, kept_step=0, last=None, alive_at=None, started_at=100.0)
     assert set(got.values()) == {0.0}

@@ -27,7 +27,7 @@ def data(dial_folder: Path, tmp_path: Path) -> Path:
 def trained_once(dial_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "first"
     asked = {"model": "timm/test_resnet", "resolution": 32, "batch": 16, "epochs": 1, "device": "cpu"}
-    api.train(run=folder, data=str(dial_folder), show=False, compute_threads=1, threads=2, **asked)
+    api.train(name=folder, data=str(dial_folder), show=False, compute_threads=1, threads=2, **asked)
     return folder
 
 
@@ -41,7 +41,7 @@ def unfinished(trained_once: Path, tmp_path: Path) -> Run:
 
 def again(run: Run, **changes: Any) -> api.Trained:
     """Start a run once more, under the settings it has, but for some."""
-    return api.train(run=run.folder, config=runs.read_config(run), show=False, **changes)
+    return api.train(name=run.folder, config=runs.read_config(run), show=False, **changes)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -121,16 +121,16 @@ def test_data_that_nothing_can_be_learned_from_is_refused(
 @pytest.mark.parametrize("how", ["empty", "truncated", "text"])
 def test_too_many_unreadable_files_stop_a_run_before_it_trains(how: str, data: Path, quick: Settings):
     first, *_ = spoiled(data / "train", how, count=3)
-    problem = refused(data=str(data), run="r", **quick)
+    problem = refused(data=str(data), name="r", **quick)
     assert f"the first: {first}" in problem.what
     assert "--allow-bad" in problem.fix
-    assert not Path("runs/r/metrics.jsonl").exists() and not list(Path("runs/r/checkpoints").iterdir())
+    assert not Path("runs/r").exists(), "a run that was refused leaves no folder behind"
 
 
 def test_too_many_unreadable_held_out_files_stop_a_run_before_it_trains(data: Path, quick: Settings):
     first, *_ = spoiled(data / "val", "text", count=1)
-    assert f"1 of 24 samples tried can't be read, the first: {first}" in refused(data=str(data), run="r", **quick).what
-    assert not Path("runs/r/metrics.jsonl").exists()
+    assert f"1 of 24 samples tried can't be read, the first: {first}" in refused(data=str(data), name="r", **quick).what
+    assert not Path("runs/r").exists()
 
 
 def test_unreadable_training_files_that_are_allowed_are_listed_and_the_run_ends_well(data: Path, quick: Settings):
@@ -202,8 +202,8 @@ def test_a_batch_larger_than_the_data_is_refused(dial_folder: Path, quick: Setti
 def test_a_run_that_never_trained_may_be_put_right_under_its_own_name(
     wrong: Settings, dial_folder: Path, quick: Settings
 ):
-    refused(data=str(dial_folder), run="r", **quick | wrong)
-    assert api.train(data=str(dial_folder), run="r", show=False, **quick).record.status == "done"
+    refused(data=str(dial_folder), name="r", **quick | wrong)
+    assert api.train(data=str(dial_folder), name="r", show=False, **quick).record.status == "done"
 
 
 def test_atoms_of_one_sample_which_batch_norm_cannot_work_with_are_refused(dial_folder: Path, quick: Settings):
@@ -222,7 +222,7 @@ def test_a_run_started_with_other_settings_is_refused_and_left_as_it_is(unfinish
 def test_a_run_is_not_started_in_a_folder_of_other_things(dial_folder: Path, quick: Settings):
     Path("runs/thesis").mkdir(parents=True)
     Path("runs/thesis/chapter.tex").write_text("years of work")
-    assert "is not empty and is no run" in refused(data=str(dial_folder), run="thesis", **quick).what
+    assert "is not empty and is no run" in refused(data=str(dial_folder), name="thesis", **quick).what
     assert contents(Path("runs/thesis")) == {"chapter.tex": b"years of work"}
 
 
@@ -360,7 +360,7 @@ def test_a_run_may_be_trained_once_the_other_process_let_go(unfinished: Run):
         (["trian"], "there is no command trian", "did you mean stoker train?"),
         (["train", "dmeo"], "no recipe is called dmeo", "did you mean demo?"),
         (["why", "nowhere"], "nowhere is no run", "stoker train demo"),
-        (["inspect", "nowhere"], "there is no folder nowhere", "--data"),
+        (["inspect", "nowhere"], "there is no folder nowhere", "check the path"),
     ],
     ids=str,
 )

@@ -78,5 +78,5 @@ def test_pinned_batches_hold_the_same_pixels(asked: Config, dial_folder: Path) -
 def test_the_doctor_sees_the_gpu_and_the_record_its_memory(asked: Config, tmp_path: Path) -> None:
     profile = api.doctor(tmp_path)
     assert profile.cuda_works and profile.gpus
-    record = api.train(config=asked, run=tmp_path / "run", show=False).record
+    record = api.train(config=asked, name=tmp_path / "run", show=False).record
     assert record.result["peak_memory_bytes"] == torch.cuda.max_memory_allocated()

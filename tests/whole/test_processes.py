@@ -106,3 +106,27 @@ def test_more_processes_than_atoms_are_refused(dial_folder: Path, tmp_path: Path
     done = subprocess.run([*launcher, "work", str(folder)], capture_output=True, text=True)
     assert done.returncode != 0
     assert "3 processes for 2 atoms" in done.stderr
+
+
+def test_a_new_run_starts_on_two_processes_with_one_command(dial_folder: Path, tmp_path: Path) -> None:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "stoker"]
+    words = [
+        "train",
+        "--model",
+        "timm/test_resnet",
+        "--resolution",
+        "32",
+        "--batch",
+        "16",
+        "--epochs",
+        "1",
+        "--name",
+        "new",
+    ]
+    done = subprocess.run(
+        [*launcher, *words, "--data", str(dial_folder), "--device", "cpu", "--json"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    printed = json.loads(done.stdout[done.stdout.index("{\n") :])
+    assert printed["record"]["status"] == "done" and printed["record"]["fixed"]["atoms"] == 2
+    assert done.stderr.count("data     dials") == 1, "only the first process talks"

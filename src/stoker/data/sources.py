@@ -63,7 +63,7 @@ def open_source(config: DataConfig, *, seed: int, show: bool) -> Dataset:
     if len(dataset.empty) > config.allow_bad * found:
         raise Problem(
             f"{len(dataset.empty)} of {found} files in {root} are empty, the first: {dataset.empty[0]}",
-            fix=f"copy the data again, or allow it with --allow-bad {len(dataset.empty) / found + 0.001:.3f}",
+            fix=f"see all that can't be read with: stoker inspect {config.data}; or allow more with --allow-bad",
         )
     return dataset
 
@@ -73,7 +73,9 @@ def found_root(config: DataConfig, *, show: bool) -> Path:
     match = DIALS.fullmatch(config.data)
     root = made_dials(match, Path(config.cache), show=show) if match else Path(config.data)
     if not root.exists():
-        raise Problem(f"there is no folder {root}", fix="check --data: it takes a folder of class folders, or dials")
+        raise Problem(
+            f"there is no folder {root}", fix="check the path: a folder of class folders, or dials, is wanted"
+        )
     if not root.is_dir():
         raise Problem(f"{root} is a file", fix="give the folder that holds a folder for each class")
     return root

@@ -1,5 +1,6 @@
 """Being asked to stop. A signal sets a flag; the loop sees it at the next step and saves before it goes."""
 
+import os
 import signal
 from types import FrameType
 
@@ -9,7 +10,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class StopRequest:
     """Which signal asked this process to stop, if any. A second one gets the default treatment."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, show: bool = False) -> None:
+        self.show = show
         self.by: str | None = None
         self._before: dict[int, object] = {}
 
@@ -27,4 +29,7 @@ class StopRequest:
 
     def _note(self, number: int, _: FrameType | None) -> None:
         self.by = signal.Signals(number).name
+        if self.show:
+            # Not print: a handler may have interrupted one.
+            os.write(2, b"\nstopping after this step, then saving; the same signal again leaves at once\n")
         signal.signal(number, self._before[number])  # type: ignore[arg-type]

@@ -54,6 +54,10 @@ class Share:
 class Verdict:
     """Where a run's time went, and what limits it."""
 
+    state: str
+    """what the run is doing"""
+    step: int
+    """up to which the ledger goes"""
     wall_seconds: float
     steps: int
     samples: int
@@ -67,7 +71,7 @@ class Verdict:
     version: int = 1
 
 
-def judge(rows: Sequence[LedgerRow]) -> Verdict:
+def judge(rows: Sequence[LedgerRow], *, state: str) -> Verdict:
     """What the ledger of one process says about its run."""
     totals: Seconds = rows[-1].totals if rows else {}
     wall = sum(value or 0.0 for value in totals.values())
@@ -84,6 +88,8 @@ def judge(rows: Sequence[LedgerRow]) -> Verdict:
     limit = max(by_limit, key=lambda name: by_limit[name]) if steps >= ENOUGH_STEPS else None
     useful = sum(share.seconds for share in shares if LIMITS.get(share.bucket) == "compute")
     return Verdict(
+        state=state,
+        step=rows[-1].step if rows else 0,
         wall_seconds=wall,
         steps=steps,
         samples=sum(row.samples for row in rows),
@@ -100,7 +106,11 @@ def sentence(limit: str | None, by_limit: dict[str, float], wall: float, steps: 
     if limit is None:
         return f"No verdict yet: the ledger holds {steps} steps, and {ENOUGH_STEPS} are needed."
     share = by_limit[limit] / wall
+    if limit == "interruptions":
+        return (
+            f"Bound by interruptions: {share:.0%} of the time. More frequent checkpoints lose less: --checkpoint-steps."
+        )
     if limit == "compute":
-        return f"Bound by compute: {share:.0%} of the time went into the network itself."
+        return f"Bound by compute: {share:.0%} of the time went into the network and its update."
     faster = 1 / (1 - share) if share < 1 else float("inf")
     return f"Bound by {limit}: {share:.0%} of the time. Without it the run would be {faster:.2g} times as fast."

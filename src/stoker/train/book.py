@@ -24,8 +24,10 @@ class Book:
 
     def __init__(self, site: Site, *, task: Task, batches: Loader, allow_bad: float, screen: Screen, step: int) -> None:
         self.site, self.task, self.batches, self.allow_bad, self.screen = site, task, batches, allow_bad, screen
-        self._step = step
+        self._step, self._samples = step, 0
         self._read = self._decode = 0.0
+        self.samples = 0
+        """samples that this start of the run has trained on, over all processes"""
         self._bad_told: set[str] = set()
 
     def open(
@@ -44,19 +46,23 @@ class Book:
             f"model    {state.at.model}, {weights:,} weights, on {self.site.device}, amp {config.model.amp}"
         )
         self.screen.say(
-            f"steps    {config.train.epochs} epochs x {pace.steps:,} steps x {pace.batch} samples"
+            f"steps    {units.count_text(config.train.epochs, 'epoch')} x {units.count_text(pace.steps, 'step')}"
+            f" x {units.count_text(pace.batch, 'sample')}"
             + (f" ({left_over} left over in each epoch)" if left_over > 0 else "")
-            + f", {pace.atoms} atoms on {world.size} processes, {threads} decode threads"
+            + f", {units.count_text(pace.atoms, 'atom')} on {units.count_text(world.size, 'process')}"
+            f", {units.count_text(threads, 'decode thread')}"
         )
         self.screen.say(
-            f"rate     {config.optim.lr:g} for {optim.BASE_BATCH} samples -> peak {peak:g} "
+            f"lr       {config.optim.lr:g} for {optim.BASE_BATCH} samples -> peak {peak:.4g} "
             f"({config.optim.optimizer}, {config.optim.schedule}, warm-up {config.optim.warmup_epochs:g} epochs)"
         )
+        if config.model.compile:
+            self.screen.say("note     the network is compiled in the first step, which can take minutes")
         for note in notes:
             self.screen.say(f"note     {note}")
             if world.is_first:
                 self.event("resume", note)
-        self._ledger_row(state, steps=0, samples=0)
+        self._ledger_row(state)
 
     def event(self, kind: str, what: str) -> None:
         """Enter something worth knowing later."""
@@ -71,17 +77,16 @@ class Book:
         count = int(values[-1])
         scores = {n: v / count for n, v in zip(self.task.score_names, values[:-1], strict=True)}
         row = MetricRow(kind="train", epoch=epoch, step=state.at.step, samples=count, lr=rate, scores=scores)
-        steps = state.at.step - self._step
-        self._step = state.at.step
-        pulse = Pulse(steps=steps, seconds=self._ledger_row(state, steps=steps, samples=count))
+        pulse = self._ledger_row(state)
         if self.site.world.is_first:
             runs.append_line(self.site.run.metrics, row)
             self.screen.line(row, pulse)
         self._check_bad()
 
-    def _ledger_row(self, state: TrainState, *, steps: int, samples: int) -> dict[str, float | None]:
+    def _ledger_row(self, state: TrainState) -> Pulse:
         clock, loader, world = self.site.clock, self.batches, self.site.world
-        seconds = clock.interval()
+        seconds, steps, samples = clock.interval(), state.at.step - self._step, self.samples - self._samples
+        self._step, self._samples = state.at.step, self.samples
         row = LedgerRow(
             at=time.time(),
             rank=world.rank,
@@ -98,7 +103,7 @@ class Book:
         )
         self._read, self._decode = loader.read_seconds, loader.decode_seconds
         runs.append_line(self.site.run.ledger_of(world.rank), row)
-        return seconds
+        return Pulse(steps=steps, seconds=seconds)
 
     def evaluation(self, state: TrainState, sums: torch.Tensor, *, bad: int) -> bool:
         """Write down the scores of an evaluation. Returns whether they are the best so far."""
@@ -124,7 +129,7 @@ class Book:
     def close(self, state: TrainState) -> None:
         """Write down the rest of the time, and show where all of it went."""
         self.screen.ledger(self.site.clock.so_far())
-        self._ledger_row(state, steps=0, samples=0)
+        self._ledger_row(state)
 
     def unreadable(self, batches: Loader, what_then: str) -> None:
         """Enter the samples that a loader could not read in the events, each once."""

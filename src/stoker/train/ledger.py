@@ -67,6 +67,7 @@ def carried(
     *,
     kept: Seconds | None,
     kept_at: float,
+    kept_step: int,
     last: LedgerRow | None,
     alive_at: float | None,
     started_at: float,
@@ -80,6 +81,9 @@ def carried(
     seen, seen_at = base, kept_at
     if last is not None and last.at > kept_at:
         seen, seen_at = {bucket: last.totals.get(bucket) or 0.0 for bucket in BUCKETS}, last.at
+        if last.step <= kept_step and kept is not None:
+            # Nothing was trained after the checkpoint, so nothing of it is done again.
+            base = dict(seen)
     gone = sum(seen[bucket] - base[bucket] for bucket in BUCKETS if bucket not in ("lost", "down"))
     alive_at = min(max(alive_at or seen_at, seen_at), started_at)
     base["lost"] = seen["lost"] + gone + alive_at - seen_at

@@ -30,7 +30,7 @@ def train(config: Config, task: Task, data: Dataset, site: Site, *, resume: str 
     )
     rates = optim.Rates(config.optim, steps_an_epoch=pace.steps, epochs=epochs, batch=pace.batch)
     threads = decode_threads(config.loader.threads, world)
-    screen = Screen(show=show and world.is_first, steps_an_epoch=pace.steps, epochs=epochs)
+    screen = Screen(show=show and world.is_first, steps_an_epoch=pace.steps, epochs=epochs, samples_a_step=pace.batch)
 
     # The state: fresh weights from the seed, then whatever the newest whole checkpoint says.
     state = fresh_state(config, task, data, device)
@@ -81,6 +81,7 @@ def train(config: Config, task: Task, data: Dataset, site: Site, *, resume: str 
                 state, model=model, task=task, batches=batches, atoms=pace.atoms, rate=rate, world=world,
                 device=device, ledger=clock, compute="compile" if config.model.compile and is_first_step else "compute",
             )  # fmt: skip
+            book.samples += pace.samples(at.position)
             at.position += pace.samples(at.position)
             at.step += 1
             is_epoch_over = pace.samples(at.position) == 0
@@ -107,10 +108,10 @@ def train(config: Config, task: Task, data: Dataset, site: Site, *, resume: str 
                         saving.keep(state, site, name=f"epoch_{at.epoch}")
             if is_halted:
                 book.close(state)
-                why = f"{site.stop.by or 'another process'} asked for it"
+                why = f"{site.stop.by or 'another process'} at step {at.step} of {pace.steps * epochs}, which is saved"
                 return Outcome(status="stopped", result=result(at, site, samples_per_second=None), why=why)
-        speed = (at.step - first_step) * pace.batch / (time.perf_counter() - began) if at.step > first_step else None
-        book.close(state)
+        speed = book.samples / (time.perf_counter() - began) if book.samples else None
+    book.close(state)
     return Outcome(status="done", result=result(at, site, samples_per_second=speed))
 
 

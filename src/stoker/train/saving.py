@@ -20,6 +20,8 @@ def restore(state: TrainState, site: Site, *, resume: str | None, epochs: int) -
     Returns what a person should know of it.
     """
     run, before = site.run, state.at
+    # Before anything is written: a file that is cut or mended looks alive.
+    alive_at = runs.last_sign_of_life(run) if site.attempt > 1 else None
     notes = [f"skipped a torn checkpoint: {torn}" for torn in states.load_newest(run, state)]
     if state.at.step == 0 and resume is not None:
         place = checkpoint.find(run, resume)
@@ -43,8 +45,9 @@ def restore(state: TrainState, site: Site, *, resume: str | None, epochs: int) -
         ledger.carried(
             kept=state.at.ledger or None,
             kept_at=state.at.saved_at or site.first_started_at,
+            kept_step=state.at.step,
             last=rows[-1] if rows else None,
-            alive_at=runs.last_sign_of_life(run) if site.attempt > 1 else None,
+            alive_at=alive_at,
             started_at=site.started_at,
         )
     )

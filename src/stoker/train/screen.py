@@ -42,11 +42,11 @@ class Mean:
 class Screen:
     """The terminal of one run. Shows nothing where `show` is false: in all processes but the first, say."""
 
-    def __init__(self, *, show: bool, steps_an_epoch: int, epochs: int) -> None:
+    def __init__(self, *, show: bool, steps_an_epoch: int, epochs: int, samples_a_step: int) -> None:
         self.show = show
-        self.steps_an_epoch, self.epochs = steps_an_epoch, epochs
-        self._bar = progress.bar(unit=" samples/s", transient=False)
-        self._task = self._bar.add_task("training", total=steps_an_epoch * epochs, rate="")
+        self.steps_an_epoch, self.epochs, self.samples_a_step = steps_an_epoch, epochs, samples_a_step
+        self._bar = progress.bar(unit=" samples/s", transient=True)
+        self._task = self._bar.add_task("training", total=steps_an_epoch * epochs, rate="-")
         self._epoch = -1
         self._means: dict[str, Mean] = {}
 
@@ -61,16 +61,19 @@ class Screen:
 
     def begin(self, step: int) -> None:
         """Set the bar to where a run goes on from."""
-        self._bar.reset(self._task, total=self.steps_an_epoch * self.epochs, completed=step, rate="")
+        self._bar.reset(self._task, total=self.steps_an_epoch * self.epochs, completed=step, rate="-")
 
     def say(self, text: str) -> None:
-        """A line of plain text above the bar."""
+        """A line of plain text above the bar; only a terminal has an edge to wrap it at."""
         if self.show:
-            self._bar.console.print(text, highlight=False, markup=False, soft_wrap=True)
+            out = self._bar.console
+            out.print(text, highlight=False, markup=False, soft_wrap=not out.is_terminal)
 
     def step(self, step: int) -> None:
         """Move the bar."""
-        self._bar.update(self._task, completed=step)
+        speed = self._bar.tasks[0].speed
+        rate = f"{speed * self.samples_a_step:.0f}" if speed else "-"
+        self._bar.update(self._task, completed=step, rate=rate)
 
     def line(self, row: MetricRow, pulse: Pulse) -> None:
         """A step line: step time, data wait and scores, each with its mean over the epoch in brackets."""
@@ -85,7 +88,6 @@ class Screen:
             *(self._cell(n.title(), v, row.samples, ".2f") for n, v in row.scores.items() if n != "loss"),
             f"lr {row.lr:.4g}",
         ]
-        self._bar.update(self._task, rate=f"{row.samples / max(pulse.step_seconds * pulse.steps, 1e-9):.0f}")
         self.say("  ".join(cells))
 
     def _cell(self, name: str, value: float, weight: float, form: str) -> str:

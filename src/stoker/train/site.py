@@ -12,8 +12,7 @@ from stoker.records import Status
 from stoker.runs import Run
 from stoker.train.ledger import Ledger
 
-
-# Pillow's threads share the interpreter's lock: more of them than this are slower, not faster (docs/log.md, 2026-11-15).
+# Pillow's threads share the interpreter's lock: more than these are slower, not faster (docs/log.md, 2026-11-15).
 MOST_THREADS = 4
 
 

@@ -60,8 +60,10 @@ def evaluate(run: Run, *, data: str | None, name: str, show: bool) -> dict[str, 
     """The scores of a network on held-out samples, each counted once."""
     net = load(run, name=name)
     if data is None:
-        index = net.task.open(seed=net.config.train.seed, show=show).held_out
+        found = net.task.open(seed=net.config.train.seed, show=show)
+        index, what = found.held_out, f"{net.config.data.data}, held out: {found.held_out_name}"
     else:
+        what = data
         index = sources.open_held_out(replace(net.config.data, data=data), net.classes, show=show)
     batch = -(-net.config.train.batch // net.config.train.atoms)
     plans = order.evaluation_plans(len(index), batch=batch, rank=0, world=1)
@@ -71,7 +73,13 @@ def evaluate(run: Run, *, data: str | None, name: str, show: bool) -> dict[str, 
     if not count:
         raise Problem(f"none of the {len(index)} samples can be read", fix="see why with: stoker inspect DATA")
     scores = dict(zip(net.task.score_names, (total / count for total in totals), strict=True))
-    return {"checkpoint": str(net.checkpoint), "samples": int(count), "unreadable": int(bad), "scores": scores}
+    return {
+        "checkpoint": str(net.checkpoint),
+        "data": what,
+        "samples": int(count),
+        "unreadable": int(bad),
+        "scores": scores,
+    }
 
 
 def scored(task: Task, network: torch.nn.Module, batches: Loader, *, device: torch.device) -> torch.Tensor:
@@ -87,6 +95,8 @@ def scored(task: Task, network: torch.nn.Module, batches: Loader, *, device: tor
 
 def predict(run: Run, inputs: list[Path], *, name: str) -> list[Answer]:
     """What a network sees in some pictures."""
+    if not inputs:
+        raise Problem("no pictures were given", fix="stoker predict RUN PICTURE ...")
     for path in inputs:
         try:
             decode.rgb(decode.opened(path.read_bytes()))
