@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from stoker import api, cli, records
+from stoker import api, cli, records, runs
 from stoker.errors import Problem
 from stoker.records import MetricRow
 from stoker.runs import Run
@@ -156,6 +157,60 @@ def test_a_new_run_begins_with_another_runs_checkpoint_and_goes_on_for_longer(
         api.train(name="short", resume=str(checkpoint.find(Run(run), "epoch_1")), show=False, **short)
     with pytest.raises(Problem, match="made with another seed"):
         api.train(name="seeded", resume=str(checkpoint.find(Run(run), "epoch_1")), show=False, seed=5, **longer)
+
+
+def test_a_run_begun_with_another_runs_best_has_a_best_of_its_own(
+    run: Path, quick: dict[str, Any], dial_folder: Path
+) -> None:
+    values = {**quick, "data": str(dial_folder), "flip": 0.0, "crop_scale": (0.08, 1.0), "epochs": 3}
+    record = api.train(name="own", resume=str(run / "epoch_1"), show=False, target_accuracy=0.1, **values).record
+    best = checkpoint.find(Run(Path("runs/own")), "best")
+    assert int(best.name) == record.result["best"]["step"]
+    assert checkpoint.find(Run(run), str(Path("runs/own/best").resolve())) == best.resolve()
+
+
+@pytest.mark.parametrize(("name", "value"), [("optimizer", "adamw"), ("amp", "fp16")])
+def test_a_run_can_not_begin_with_the_state_of_another_optimiser_or_precision(
+    run: Path, quick: dict[str, Any], dial_folder: Path, name: str, value: str
+) -> None:
+    with pytest.raises(Problem, match=f"was made with {name} "):
+        api.train(
+            name="other", resume=str(run / "epoch_1"), show=False, data=str(dial_folder), **{**quick, name: value}
+        )
+    assert not Path("runs/other").exists()
+
+
+def test_a_higher_target_lets_a_finished_run_go_on(quick: dict[str, Any], dial_folder: Path) -> None:
+    values = {**quick, "data": str(dial_folder), "name": "r", "show": False, "epochs": 3}
+    assert api.train(target_accuracy=0.1, **values).record.result["epoch"] < 3
+    assert api.train(target_accuracy=0.1, **values).was_done
+    assert api.train(target_accuracy=100.0, **values).record.result["epoch"] == 3
+
+
+def test_a_setting_that_stoker_chose_may_be_named_and_left_out_again(quick: dict[str, Any], dial_folder: Path) -> None:
+    values = {**quick, "data": str(dial_folder), "name": "r", "show": False, "epochs": 1}
+    for atoms in (0, 1, 0):
+        assert api.train(**values, atoms=atoms).record.fixed["atoms"] == 1
+    with pytest.raises(Problem, match="atoms: 0 -> 2"):
+        api.train(**values, atoms=2)
+
+
+def test_a_start_that_was_refused_may_be_put_right_under_the_same_name(
+    quick: dict[str, Any], dial_folder: Path
+) -> None:
+    values = {**quick, "data": str(dial_folder), "name": "r", "show": False, "epochs": 1}
+    with pytest.raises(Problem, match="batch norm needs two"):
+        api.train(**values, atoms=16)
+    assert api.train(**values, atoms=4).record.status == "done"
+
+
+def test_why_knows_a_killed_run_from_a_running_one(run: Path, tmp_path: Path) -> None:
+    copy = Run(shutil.copytree(run, tmp_path / "copy"))
+    assert api.why(copy.folder).state == "done"
+    runs.update_record(copy, status="running")
+    assert api.why(copy.folder).state.startswith("killed")
+    with runs.held(copy):
+        assert api.why(copy.folder).state == "running"
 
 
 def test_without_auto_resume_a_new_folder_is_used_and_the_old_one_left_alone(

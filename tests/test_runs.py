@@ -41,6 +41,17 @@ def test_a_folder_with_other_things_in_it_is_not_taken_over() -> None:
     assert os.listdir("photos") == ["cat.jpg"]
 
 
+def test_what_a_kill_left_of_a_folder_in_the_making_is_taken_over() -> None:
+    Path("half/checkpoints").mkdir(parents=True)
+    assert runs.create(Path("half"), Config(), resumed_from=None).config.exists()
+
+
+def test_a_folder_that_can_not_be_made_is_a_problem() -> None:
+    Path("file").write_text("")
+    with pytest.raises(Problem, match="can't be written"):
+        runs.create(Path("file/run"), Config(), resumed_from=None)
+
+
 def test_operational_settings_may_change_between_two_starts() -> None:
     runs.create(Path("run"), Config(), resumed_from=None)
     run = runs.create(Path("run"), api.configured(threads=3), resumed_from=None)

@@ -89,7 +89,10 @@ def train(
     place = dist.world()
     if place.size > 1:
         if not auto_resume:
-            raise Problem("--no-auto-resume picks a new name, and many processes can't agree on one", fix="give --name")
+            raise Problem(
+                "--no-auto-resume picks a new name, and many processes can't agree on one",
+                fix="give a new name with --name instead",
+            )
         # The others must not look for the folder before the first has made it.
         dist.start(place, dist.choose_device(config.model.device, place))
     if place.is_first:

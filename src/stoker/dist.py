@@ -72,7 +72,7 @@ def start(place: World, device: "torch.device") -> None:
     if torch.distributed.is_initialized():
         return
     backend = "nccl" if device.type == "cuda" else "gloo"
-    torch.distributed.init_process_group(backend, timeout=datetime.timedelta(minutes=10))
+    torch.distributed.init_process_group(backend, timeout=datetime.timedelta(minutes=30))
 
 
 def stop(place: World) -> None:
@@ -110,18 +110,49 @@ def any_true(fact: bool, place: World, device: "torch.device") -> bool:
     return found.item() > 0
 
 
-def wrapped(model: Any, place: World, device: "torch.device") -> Any:
-    """The model, with its gradients averaged over all processes during the backward pass."""
+def check_equal(number: int, place: World, device: "torch.device", *, what: str) -> None:
+    """Refuse to go on when the processes do not have the same number: they would wait for each other for ever."""
     if place.size == 1:
+        return
+    import torch
+
+    total = torch.tensor(float(number), dtype=torch.float64, device=device)
+    add_up(total, place)
+    if total.item() != number * place.size:
+        raise Problem(
+            f"the processes do not agree on the {what}: process {place.rank} has {number}",
+            fix="see that all machines read the same run folder, and start again",
+        )
+
+
+def wrapped(model: Any, place: World, device: "torch.device", *, exact: bool) -> Any:
+    """The model, with its gradients averaged over all processes during the backward pass where that is faster.
+
+    DDP lays its buckets out anew after the first step of a process, so that from three processes on a resumed run adds
+    up in another order. Where bits are promised (on a CPU, or with exact), `average` does it after the backward pass.
+    """
+    if place.size == 1 or exact or device.type == "cpu":
         return model
     from torch.nn.parallel import DistributedDataParallel
 
     # Batch-norm statistics are averaged over atoms in step.py, so DDP must not overwrite them with rank 0's.
-    return DistributedDataParallel(
-        model, device_ids=[device.index] if device.type == "cuda" else None, broadcast_buffers=False
-    )
+    return DistributedDataParallel(model, device_ids=[device.index], broadcast_buffers=False)
 
 
-def quietly(model: Any, *, last: bool, place: World) -> contextlib.AbstractContextManager[None]:
+def quietly(model: Any, *, last: bool) -> contextlib.AbstractContextManager[None]:
     """Hold gradients back from the other processes until a process's last atom of the step."""
-    return contextlib.nullcontext() if last or place.size == 1 else model.no_sync()
+    return contextlib.nullcontext() if last or not hasattr(model, "no_sync") else model.no_sync()
+
+
+def average(model: Any, place: World) -> None:
+    """Replace the gradients by their mean over all processes, where DDP has not done so."""
+    if place.size == 1 or hasattr(model, "no_sync"):
+        return
+    import torch
+
+    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+    add_up(flat, place)
+    flat /= place.size
+    for gradient, part in zip(gradients, torch.split(flat, [g.numel() for g in gradients]), strict=True):
+        gradient.copy_(part.view(gradient.shape))

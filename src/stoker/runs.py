@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,8 @@ from stoker.errors import Problem
 from stoker.records import MetricRow, RunRecord
 
 ROOT = Path("runs")
+PATIENCE = 4
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True)
@@ -97,13 +100,15 @@ def write_whole(path: Path, data: str | bytes) -> None:
         os.replace(temporary, path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        raise full(path, error) if error.errno == errno.ENOSPC else error from None
-    sync_folder(path.parent)
+        raise full(path, error) if error.errno in FULL else error from None
+    sync(path.parent)
 
 
-def sync_folder(folder: Path) -> None:
-    """Make renames inside a folder last through a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Make what was written to a file, or renamed inside of a folder, last through a power cut."""
+    if not path.exists():
+        return
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
@@ -116,7 +121,7 @@ def append_line(path: Path, row: Any) -> None:
         with open(path, "ab") as file:
             file.write(records.line(row).encode() + b"\n")
     except OSError as error:
-        raise full(path, error) if error.errno == errno.ENOSPC else error from None
+        raise full(path, error) if error.errno in FULL else error from None
 
 
 def full(path: Path, error: OSError, *, size: int | None = None) -> Problem:
@@ -131,11 +136,11 @@ def full(path: Path, error: OSError, *, size: int | None = None) -> Problem:
 
 def tidy(run: Run) -> None:
     """Remove what a kill left half-written: temporary files, and the torn last line of a file of lines."""
-    for left in (*run.folder.glob(".*.tmp"), *run.checkpoints.glob(".*")):
+    for left in (*run.folder.glob(".*.tmp"), *run.checkpoints.glob(".*.tmp"), *run.checkpoints.glob(".*.old")):
         shutil.rmtree(left) if left.is_dir() else left.unlink()
     for path in (*run.folder.glob("ledger*.jsonl"), run.events):
         text = path.read_bytes() if path.exists() else b""
-        if not text.endswith(b"\n"):
+        if text and not text.endswith(b"\n"):
             write_whole(path, text[: text.rfind(b"\n") + 1])
 
 
@@ -163,26 +168,36 @@ def update_record(run: Run, **changes: Any) -> RunRecord:
 def create(folder: Path, config: Config, *, resumed_from: str | None) -> Run:
     """A new run folder, or the one that is there already if it was made with the same identity settings."""
     run = Run(folder)
-    if run.config.exists():
-        with held(run):
-            check_same(run, config, resumed_from=resumed_from)
-            write_whole(run.config, settings.as_json(config))
-            update_record(run, resumed_from=resumed_from)
-        return run
-    if folder.exists() and any(folder.iterdir()):
-        raise Problem(f"{folder} is not empty and is no run", fix="give another name with --name")
-    folder.mkdir(parents=True, exist_ok=True)
-    run.checkpoints.mkdir(exist_ok=True)
-    record = RunRecord(status="stopped", resumed_from=resumed_from)
-    write_whole(run.record, json.dumps(dataclasses.asdict(record), indent=1))
-    write_whole(run.config, settings.as_json(config))
+    try:
+        if run.config.exists():
+            with held(run):
+                check_same(run, config, resumed_from=resumed_from)
+                kept = settings.with_operational(read_config(run), config) if has_begun(run) else config
+                write_whole(run.config, settings.as_json(kept))
+                update_record(run, resumed_from=resumed_from)
+            return run
+        # What a kill may have left of a run that was not quite made yet is taken over.
+        ours = {run.record, run.checkpoints, run.lock}
+        if folder.exists() and any(p for p in folder.iterdir() if p not in ours and not p.name.startswith(".")):
+            raise Problem(f"{folder} is not empty and is no run", fix="give another name with --name")
+        run.checkpoints.mkdir(parents=True, exist_ok=True)
+        record = RunRecord(status="stopped", resumed_from=resumed_from)
+        write_whole(run.record, json.dumps(dataclasses.asdict(record), indent=1))
+        write_whole(run.config, settings.as_json(config))
+    except OSError as error:
+        raise Problem(f"the run folder {folder} can't be written: {error}", fix="give another with --name") from None
     return run
+
+
+def has_begun(run: Run) -> bool:
+    """Whether a run has anything to lose: a checkpoint or a line of metrics."""
+    return run.metrics.exists() or any(run.checkpoints.glob("[0-9]*"))
 
 
 def check_same(run: Run, config: Config, *, resumed_from: str | None) -> None:
     """Refuse to go on with a run under settings that would change its result."""
     record = records.read_record(run.record)
-    if not record.data:
+    if not has_begun(run):
         # It was refused before its first step, so there is no result yet to change.
         return
     changed = [
@@ -218,19 +233,16 @@ def unused(folder: Path) -> Path:
 def remove_untrained(folder: Path) -> None:
     """Remove a run that was refused before its first step: there is nothing in it to lose."""
     run = Run(folder)
-    if run.record.exists() and not records.read_record(run.record).data:
-        shutil.rmtree(folder)
+    with contextlib.suppress(Problem), held(run):
+        if not has_begun(run):
+            shutil.rmtree(folder)
 
 
 def state_text(run: Run) -> str:
     """What a run is doing, in words."""
     record = records.read_record(run.record)
     if record.status == "running":
-        try:
-            with held(run):
-                return "killed; the same command again goes on"
-        except Problem:
-            return "running"
+        return "running" if is_held(run) else "killed; the same command again goes on"
     return f"{record.status}: {record.why}" if record.why else record.status
 
 
@@ -250,14 +262,31 @@ def open_run(folder: Path) -> Run:
 def held(run: Run) -> Iterator[None]:
     """Keep a second process from training the same run. A kill lets go of it."""
     with open(run.lock, "ab") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise Problem(
-                f"{run.folder} is being trained by another process",
-                fix="wait for it, stop it, or give another name with --name",
-            ) from None
+        for patience in range(PATIENCE, -1, -1):
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                # Somebody may only be looking whether it is held.
+                if patience == 0:
+                    raise Problem(
+                        f"{run.folder} is being trained by another process",
+                        fix="wait for it, stop it, or give another name with --name",
+                    ) from None
+                time.sleep(0.05)
         yield
+
+
+def is_held(run: Run) -> bool:
+    """Whether a process trains a run now. Needs no right to write."""
+    try:
+        with open(run.lock, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def last_sign_of_life(run: Run) -> float | None:

@@ -55,6 +55,12 @@ def identity_differences(old: Config, new: Config) -> list[Difference]:
     return [Difference(name=a.name, old=a.value, new=b.value) for a, b in pairs if a.is_identity and a.value != b.value]
 
 
+def with_operational(old: Config, new: Config) -> Config:
+    """The identity settings of one config with the operational ones of another."""
+    changed = {setting.name: setting.value for setting in listed(new) if not setting.is_identity}
+    return with_values(old, changed)
+
+
 def address(config: Config) -> str:
     """Eight hex digits that follow from the identity settings that are not at their defaults.
 

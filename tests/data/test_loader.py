@@ -182,3 +182,27 @@ def test_time_spent_on_reading_and_decoding_is_counted(samples: Index):
     next(loader)
     loader.close()
     assert loader.read_seconds > 0 and loader.decode_seconds > 0
+
+
+@pytest.mark.parametrize("failures", [2, 99])
+def test_a_disk_that_fails_now_and_then_changes_no_sample(
+    samples: Index, monkeypatch: pytest.MonkeyPatch, failures: int
+) -> None:
+    expected = next(training(samples))
+    original, left = Index.read, [failures]
+
+    def failing(self: Index, sample: int) -> bytes:
+        left[0] -= 1
+        if left[0] >= 0:
+            raise OSError(5, "Input/output error")
+        return original(self, sample)
+
+    monkeypatch.setattr(Index, "read", failing)
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    loader = training(samples)
+    if failures == 2:
+        assert np.array_equal(next(loader).pixels, expected.pixels) and not loader.bad
+    else:
+        with pytest.raises(Problem, match="Input/output error"):
+            next(loader)
+    loader.close()

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from stoker import api, records, runs
+from stoker import api, records, runs, settings
 from stoker.config import Config
 from stoker.records import LedgerRow, MetricRow
 from stoker.runs import Run
@@ -97,6 +97,21 @@ def test_a_run_stopped_as_two_and_resumed_as_one_ends_the_same(one: Path, dial_f
     assert checkpoint.steps(Run(folder))[0] == 4
     train(folder, processes=1)
     assert_alike(one, folder)
+
+
+def test_three_processes_killed_and_resumed_end_with_the_same_bits(dial_folder: Path, tmp_path: Path) -> None:
+    three = settings.with_values(config(dial_folder), {"atoms": 3, "epochs": 1, "checkpoint_steps": 3})
+    found = []
+    for name, kill_after in (("whole", None), ("killed", 4)):
+        folder = tmp_path / name / "run"
+        runs.create(folder, three, resumed_from=None)
+        if kill_after:
+            assert train(folder, processes=3, kill_after=kill_after) != 0
+            assert checkpoint.steps(Run(folder))[0] == 3
+        train(folder, processes=3)
+        last = checkpoint.find(Run(folder), "latest")
+        found.append([(last / state.MODEL).read_bytes(), (last / state.OPTIMIZER).read_bytes()])
+    assert found[0] == found[1]
 
 
 def test_more_processes_than_atoms_are_refused(dial_folder: Path, tmp_path: Path) -> None:

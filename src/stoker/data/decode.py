@@ -19,6 +19,10 @@ Pixels = NDArray[np.uint8]
 ERRORS = (OSError, SyntaxError, ValueError, EOFError, IndexError, struct.error, Image.DecompressionBombError)
 
 
+# Once, before there are threads: Pillow loads its plugins at first need, and two threads at once may miss some.
+Image.init()
+
+
 class Unreadable(Exception):
     """Bytes that are no whole picture. Its text is the reason."""
 

@@ -5,6 +5,7 @@ import io
 import os
 import selectors
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -111,6 +112,8 @@ def drawn_by_workers(folder: Path, *, total: int, count: int, size: int, seed: i
             # One that is still at it when nobody asks for its pictures any more is not needed.
             worker.kill() if done < total else worker.wait()
             worker.communicate()
+    if any(worker.returncode == -signal.SIGINT for worker in workers):
+        raise KeyboardInterrupt
     if any(worker.returncode for worker in workers):
         raise RuntimeError(f"a process that drew dials ended with {[worker.returncode for worker in workers]}")
 

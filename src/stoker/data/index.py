@@ -36,7 +36,12 @@ class Index:
         with open(self.path(sample), "rb", buffering=0) as file:
             if self.offset[sample]:
                 file.seek(self.offset[sample])
-            return file.read(int(self.length[sample]))
+            wanted = int(self.length[sample])
+            raw = file.read(wanted)
+            # A network file system may hand out less than it was asked for.
+            while len(raw) < wanted and (more := file.read(wanted - len(raw))):
+                raw += more
+            return raw
 
     @property
     def total_bytes(self) -> int:

@@ -141,12 +141,12 @@ class Loader:
                 began = time.perf_counter()
                 between = began
                 try:
-                    raw = self.index.read(sample)
+                    raw = self._read(sample)
                     between = time.perf_counter()
                     pixels[row] = self._pixels(raw, None if drawn is None else drawn[row])
                     labels[row] = self.index.label[sample]
                     break
-                except (decode.Unreadable, OSError) as error:
+                except decode.Unreadable as error:
                     bad[sample] = str(error)
                     sample = (sample + 1) % len(self.index)
                 finally:
@@ -160,6 +160,22 @@ class Loader:
                 fix="see what is wrong with: stoker inspect DATA",
             )
         return Work(read_seconds=reading, decode_seconds=decoding, bad=bad, missing=tuple(missing))
+
+    def _read(self, sample: int) -> bytes:
+        """A sample's bytes. A disk that fails now and then gets a few tries: its sample is not a bad one."""
+        for patience in (0.1, 0.5, 2.0, None):
+            try:
+                return self.index.read(sample)
+            except FileNotFoundError:
+                raise decode.Unreadable("the file is gone") from None
+            except OSError as error:
+                if patience is None:
+                    raise Problem(
+                        f"{self.index.path(sample)} can't be read: {error.strerror}",
+                        fix="see that the disk works, then start the same command again: it goes on",
+                    ) from None
+                time.sleep(patience)
+        raise AssertionError("unreachable")
 
     def _pixels(self, raw: bytes, drawn: NDArray[np.float64] | None) -> decode.Pixels:
         if drawn is None:

@@ -1,5 +1,6 @@
 """Data as people have it: a folder of class folders, split or not, and the built-in dials."""
 
+import hashlib
 import os
 import re
 from collections.abc import Sequence
@@ -39,7 +40,8 @@ class Dataset:
 
     def fingerprint(self) -> str:
         """A digest of both indexes and the class names."""
-        return f"{self.train.fingerprint()}-{self.held_out.fingerprint()}-{len(self.classes)}"
+        names = hashlib.sha256("\n".join(self.classes).encode("utf-8", "surrogateescape")).hexdigest()[:8]
+        return f"{self.train.fingerprint()}-{self.held_out.fingerprint()}-{names}"
 
 
 @dataclass(kw_only=True)
@@ -88,7 +90,10 @@ def made_dials(match: re.Match[str], cache: Path, *, show: bool) -> Path:
     processes = gauges.cores_allotted().allotted
     if not dest.exists():
         steps = dials.make(dest, count=count, size=size, seed=0, processes=processes)
-        progress.follow(steps, total=count + count // 5, what=f"drawing {dest}", show=show)
+        try:
+            progress.follow(steps, total=count + count // 5, what=f"drawing {dest}", show=show)
+        except OSError as error:
+            raise Problem(f"{dest} can't be made: {error}", fix="give another folder with --cache") from None
     return dest
 
 

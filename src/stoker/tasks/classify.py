@@ -1,5 +1,6 @@
 """Image classification: which of the classes does a picture show?"""
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -58,8 +59,7 @@ class Classify:
 
     def normalised(self, pixels: torch.Tensor) -> torch.Tensor:
         """Bytes (count x height x width x 3) as the numbers a network takes (count x 3 x height x width)."""
-        mean = torch.tensor(MEAN, device=pixels.device).mul_(255).view(1, 3, 1, 1)
-        scale = torch.tensor(STD, device=pixels.device).mul_(255).reciprocal_().view(1, 3, 1, 1)
+        mean, scale = normalisation(pixels.device)
         floats = pixels.permute(0, 3, 1, 2).float().sub_(mean).mul_(scale)
         return floats if self.network.channels_last else floats.contiguous()
 
@@ -94,6 +94,14 @@ class Classify:
             found = tuple(classes[i] for i in best.indices.tolist())
             answers.append(Answer(input=name, classes=found, probabilities=tuple(best.values.tolist())))
         return answers
+
+
+@functools.lru_cache
+def normalisation(device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """What is taken from a byte, and the factor for the rest. Made once: a copy to a GPU waits for all its work."""
+    mean = torch.tensor(MEAN, device=device).mul_(255).view(1, 3, 1, 1)
+    scale = torch.tensor(STD, device=device).mul_(255).reciprocal_().view(1, 3, 1, 1)
+    return mean, scale
 
 
 def sums(logits: torch.Tensor, labels: torch.Tensor, mean_loss: torch.Tensor) -> torch.Tensor:

@@ -1,6 +1,5 @@
 """Checkpoints on disk: folders with a hash manifest, renamed into place whole. Knows files, not what they mean."""
 
-import errno
 import hashlib
 import json
 import os
@@ -37,18 +36,18 @@ def write(run: Run, step: int, files: dict[str, bytes]) -> Path:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-        runs.sync_folder(temporary)
+        runs.sync(temporary)
         # The same step saved again (over a torn one, say) takes the place of what is there.
         old = run.checkpoints / f".{dest.name}.old"
         shutil.rmtree(old, ignore_errors=True)
         if dest.exists():
             os.rename(dest, old)
         os.rename(temporary, dest)
-        runs.sync_folder(run.checkpoints)
+        runs.sync(run.checkpoints)
         shutil.rmtree(old, ignore_errors=True)
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
-        if error.errno != errno.ENOSPC:
+        if error.errno not in runs.FULL:
             raise
         size = sum(len(data) for data in files.values())
         raise runs.full(dest, error, size=size) from None
@@ -74,11 +73,12 @@ def steps(run: Run) -> list[int]:
 
 
 def find(run: Run, name: str) -> Path:
-    """A checkpoint by the name of its pointer (latest, best, epoch_N), its step, or its path."""
-    pointer = run.pointer(name)
-    if pointer.is_file():
-        return run.checkpoints / pointer.read_text().strip()
-    for candidate in (Path(name), folder(run, int(name)) if name.isdigit() else Path(name)):
+    """A checkpoint by the name of its pointer (latest, best, epoch_N), its step, or the path of either."""
+    for pointer in (run.pointer(name), Path(name)):
+        # A pointer is a number in a small file; another file that was given by mistake is not read out.
+        if pointer.is_file() and pointer.stat().st_size < 64 and (text := pointer.read_text().strip()).isdigit():
+            return pointer.parent / run.checkpoints.name / text
+    for candidate in (folder(run, int(name)) if name.isdigit() else Path(name), Path(name)):
         if (candidate / MANIFEST).exists():
             return candidate
     have = ", ".join(str(step) for step in steps(run)) or "none"

@@ -15,7 +15,7 @@ from stoker.data import order
 from stoker.data.sources import Dataset
 from stoker.errors import Problem
 from stoker.tasks import Task
-from stoker.train import optim, saving, step, trained
+from stoker.train import checkpoint, optim, saving, step, trained
 from stoker.train.book import Book
 from stoker.train.screen import Screen
 from stoker.train.site import Outcome, Site, decode_threads, peak_memory_bytes
@@ -37,6 +37,7 @@ def train(config: Config, task: Task, data: Dataset, site: Site, *, resume: str 
     with clock.into("restore"):
         notes = saving.restore(state, site, resume=resume, epochs=epochs)
     at = state.at
+    dist.check_equal(at.step, world, device, what="step to go on from")
     sums = torch.zeros(len(task.score_names) + 1, dtype=torch.float64, device=device)
     if world.is_first and at.line_sums:
         sums += torch.tensor(at.line_sums, dtype=torch.float64, device=device)
@@ -44,7 +45,7 @@ def train(config: Config, task: Task, data: Dataset, site: Site, *, resume: str 
     # The network as it computes: compiled, and joined with those of the other processes.
     if config.model.compile:
         state.network.compile()
-    model = dist.wrapped(state.network, world, device)
+    model = dist.wrapped(state.network, world, device, exact=config.model.exact)
 
     # The data: a pure function of the seed and of where the run is, made ready ahead of time by threads.
     plans = order.training_plans(
@@ -53,7 +54,9 @@ def train(config: Config, task: Task, data: Dataset, site: Site, *, resume: str 
     batches = task.batches(data.train, plans, seed=at.seed, threads=threads, pin=device.type == "cuda")
     book = Book(site, task=task, batches=batches, allow_bad=config.data.allow_bad, screen=screen, step=at.step)
     book.open(state, config, pace, data, notes=notes, threads=threads)
-    first_step = saved_step = at.step
+    first_step = at.step
+    # A run that begins with another's state has no checkpoint of its own yet.
+    saved_step = at.step if at.step in checkpoint.steps(site.run) else None
     began = time.perf_counter()
 
     clock.switch("other")
@@ -119,18 +122,23 @@ def fresh_state(config: Config, task: Task, data: Dataset, device: torch.device)
     """A run before its first step: weights that follow from the seed."""
     step.seed_torch(config.train.seed, step=0, atom=2**32 - 1, device=device)
     network = task.model(classes=len(data.classes)).to(device)
-    check_atoms(network, batch=config.train.batch, atoms=config.train.atoms)
+    check_batch_norm(network, batch=config.train.batch, atoms=config.train.atoms)
     return TrainState(
         network=network,
         optimizer=optim.optimizer(config.optim, network.parameters()),
         scaler=GradScaler(device.type, enabled=config.model.amp == "fp16"),
         at=Position(
-            seed=config.train.seed, model=config.model.model, classes=len(data.classes), data=data.fingerprint()
+            seed=config.train.seed,
+            model=config.model.model,
+            classes=len(data.classes),
+            data=data.fingerprint(),
+            optimizer=config.optim.optimizer,
+            amp=config.model.amp,
         ),
     )
 
 
-def check_atoms(network: torch.nn.Module, *, batch: int, atoms: int) -> None:
+def check_batch_norm(network: torch.nn.Module, *, batch: int, atoms: int) -> None:
     """Refuse atoms of one sample for a network with batch norm, which needs two to have a spread."""
     if batch < 2 * atoms and any(isinstance(module, _BatchNorm) for module in network.modules()):
         raise Problem(

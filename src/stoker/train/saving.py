@@ -1,5 +1,6 @@
 """When and how a run's state goes to disk and comes back."""
 
+import contextlib
 import time
 
 import torch
@@ -77,10 +78,12 @@ def save(state: TrainState, sums: torch.Tensor, site: Site, screen: Screen, *, m
     if not site.world.is_first:
         return
     try:
+        runs.sync(site.run.metrics)
         states.save(site.run, state, ledger=site.clock.so_far())
     except Problem as problem:
         screen.say(f"not saved: {problem}")
-        runs.append_line(site.run.events, Event(at=time.time(), kind="not-saved", what=str(problem)))
+        with contextlib.suppress(Problem):  # the events are on the same disk
+            runs.append_line(site.run.events, Event(at=time.time(), kind="not-saved", what=str(problem)))
         if must:
             raise
     else:

@@ -71,12 +71,16 @@ class Screen:
 
     def step(self, step: int) -> None:
         """Move the bar."""
+        if not self.show:
+            return
         speed = self._bar.tasks[0].speed
         rate = f"{speed * self.samples_a_step:.0f}" if speed else "-"
         self._bar.update(self._task, completed=step, rate=rate)
 
     def line(self, row: MetricRow, pulse: Pulse) -> None:
         """A step line: step time, data wait and scores, each with its mean over the epoch in brackets."""
+        if not self.show:
+            return
         if row.epoch != self._epoch:
             self._epoch, self._means = row.epoch, {}
         done = round(self._bar.tasks[0].completed) - row.epoch * self.steps_an_epoch

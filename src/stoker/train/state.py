@@ -47,6 +47,8 @@ class Position:
     classes: int = 0
     data: str = ""
     """fingerprint of the data"""
+    optimizer: str = ""
+    amp: str = ""
 
 
 @dataclass(kw_only=True)
@@ -102,6 +104,12 @@ def load_weights(network: torch.nn.Module, files: dict[str, bytes], *, where: st
 
 def from_files(state: TrainState, files: dict[str, bytes], *, where: str) -> None:
     """Bring a state to where a checkpoint was. Nothing is unpickled."""
+    saved = json.loads(files[STATE])
+    for name, wanted in (("optimizer", state.at.optimizer), ("amp", state.at.amp)):
+        if saved[name] != wanted:
+            raise Problem(
+                f"{where} was made with {name} {saved[name]}, and this run has {wanted}", fix=f"give the same {name}"
+            )
     plain = load_weights(state.network, files, where=where)
     state.scaler.load_state_dict(plain.pop("scaler"))
     memory = tensors_of(files[OPTIMIZER])

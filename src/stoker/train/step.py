@@ -39,14 +39,16 @@ def take(
             batch = next(batches)
         with ledger.into("transfer"):
             inputs = task.moved(batch, device)
-        with ledger.into(compute), dist.quietly(model, last=atom == mine[-1], place=world):
+        with ledger.into(compute), dist.quietly(model, last=atom == mine[-1]):
             seed_torch(state.at.seed, step=state.at.step, atom=atom, device=device)
             statistics.begin_atom()
             loss, scores = task.loss(model, inputs)
-            # DDP divides by the number of processes; a share of the step's samples must not be divided again.
+            # The gradients are divided by the number of processes; a share of the step must not be divided again.
             state.scaler.scale(loss * (batch.plan.share * world.size)).backward()
             statistics.end_atom(batch.plan.share)
             sums += scores
+    with ledger.into("compute"):
+        dist.average(model, world)
     with ledger.into("optimizer"):
         statistics.end_step(world)
         for group in state.optimizer.param_groups:

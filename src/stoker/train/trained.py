@@ -44,8 +44,6 @@ def load(run: Run, *, name: str) -> Answerer:
     task = Classify(data=config.data, image=config.image, loader=config.loader, network=config.model)
     classes = tuple(json.loads(run.classes.read_text()))
     network = task.model(classes=len(classes))
-    if name == "best" and not run.pointer("best").exists():
-        name = "latest"
     place = checkpoint.find(run, name)
     try:
         states.load_weights(network, checkpoint.read(place), where=str(place))
