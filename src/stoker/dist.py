@@ -76,11 +76,12 @@ def start(place: World, device: "torch.device") -> None:
 
 
 def stop(place: World) -> None:
-    """Part from the other processes."""
+    """Part from the other processes, if this one has met them."""
     if place.size > 1:
         import torch.distributed
 
-        torch.distributed.destroy_process_group()
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
 
 
 def barrier(place: World) -> None:

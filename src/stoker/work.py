@@ -39,6 +39,7 @@ def work(folder: Path, *, show: bool = True) -> RunRecord:
     run = runs.open_run(folder)
     record = records.read_record(run.record)
     if record.status == "done" and not has_more_to_do(record, runs.read_config(run)):
+        dist.stop(world)
         return record
     with contextlib.ExitStack() as stack:
         if world.is_first:
