@@ -101,7 +101,7 @@ def train(
     dist.barrier(place)
     try:
         return work(folder, show=show)
-    except Problem:
+    except (Problem, KeyboardInterrupt):
         if place.is_first:
             runs.remove_untrained(folder)
         raise

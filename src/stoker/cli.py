@@ -210,6 +210,7 @@ def main(words: list[str] | None = None) -> int:
         shown.problem(problem)
         return 2
     except KeyboardInterrupt:
+        print("left at once; what was not saved yet is lost", file=sys.stderr)
         return 130
     except BrokenPipeError:
         # Whoever read the answer has read enough; nothing more may be written, not even at the end of the process.

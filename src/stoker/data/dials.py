@@ -112,13 +112,13 @@ def drawn_by_workers(folder: Path, *, total: int, count: int, size: int, seed: i
             # One that is still at it when nobody asks for its pictures any more is not needed.
             worker.kill() if done < total else worker.wait()
             worker.communicate()
-    if any(worker.returncode == -signal.SIGINT for worker in workers):
-        raise KeyboardInterrupt
     if any(worker.returncode for worker in workers):
         raise RuntimeError(f"a process that drew dials ended with {[worker.returncode for worker in workers]}")
 
 
 if __name__ == "__main__":
+    # Ctrl-C reaches the parent too, which then ends this process.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     dest_folder, (all_of_them, to_train_on, side, seed_given, steps, first) = Path(sys.argv[1]), map(int, sys.argv[2:])
     mine = range(first, all_of_them, steps)
     for _ in drawn(dest_folder, numbers=mine, count=to_train_on, size=side, seed=seed_given):
