@@ -126,13 +126,18 @@ def check_equal(number: int, place: World, device: "torch.device", *, what: str)
         )
 
 
+def overlaps(place: World, device: "torch.device", *, exact: bool) -> bool:
+    """Whether gradients are exchanged during the backward pass, where their time can't be told from computing."""
+    return place.size > 1 and device.type == "cuda" and not exact
+
+
 def wrapped(model: Any, place: World, device: "torch.device", *, exact: bool) -> Any:
     """The model, with its gradients averaged over all processes during the backward pass where that is faster.
 
     DDP lays its buckets out anew after the first step of a process, so that from three processes on a resumed run adds
     up in another order. Where bits are promised (on a CPU, or with exact), `average` does it after the backward pass.
     """
-    if place.size == 1 or exact or device.type == "cpu":
+    if not overlaps(place, device, exact=exact):
         return model
     from torch.nn.parallel import DistributedDataParallel
 

@@ -22,6 +22,7 @@ from stoker.train.ledger import Ledger
 
 if TYPE_CHECKING:
     from stoker.data.sources import Dataset
+    from stoker.tasks import Task
     from stoker.train.site import Outcome
 
 # Exit codes: done; stopped cleanly, start me again; anything else is a failure.
@@ -34,8 +35,8 @@ def work(folder: Path, *, show: bool = True) -> RunRecord:
     """Bring a run to its end, from wherever it is, and return its record."""
     started_at = time.time()
     world = dist.world()
-    # Communication hides inside the backward pass, and nothing here can see a GPU idle: so neither is measured.
-    clock = Ledger(unmeasured={"host"} | ({"comm", "peer_wait"} if world.size > 1 else set()))
+    # Nothing here can see a GPU idle, nor tell a slow wire from a slow peer: so neither is measured.
+    clock = Ledger(unmeasured={"host"} | ({"peer_wait"} if world.size > 1 else set()))
     run = runs.open_run(folder)
     record = records.read_record(run.record)
     if record.status == "done" and not has_more_to_do(record, runs.read_config(run)):
@@ -82,16 +83,14 @@ def attempt_run(
     config = runs.read_config(run)
     device = dist.choose_device(config.model.device, world)
     dist.start(world, device)
+    if dist.overlaps(world, device, exact=config.model.exact):
+        clock.unmeasured |= {"comm"}
     fixed = record.fixed if runs.has_begun(run) else fixed_settings(config, world)
     config = settings.with_values(config, fixed)
     check_atoms(config, world)
     loop.pin_arithmetic(config.model, device)
     task = Classify(data=config.data, image=config.image, loader=config.loader, network=config.model)
-    for turn in (world.is_first, not world.is_first):
-        # The first process goes first: it may have to draw the built-in data, which the others then find.
-        if turn:
-            data = task.open(seed=config.train.seed, show=show and world.is_first)
-        dist.barrier(world)
+    data = opened_in_turn(task, world, seed=config.train.seed, show=show)
     if world.is_first:
         preflight(config, data, run)
         runs.update_record(run, fixed=fixed)
@@ -109,6 +108,14 @@ def attempt_run(
             first_started_at=attempts[0].started_at,
         )
         return loop.train(config, task, data, site, resume=record.resumed_from, show=show)
+
+
+def opened_in_turn(task: "Task", world: World, *, seed: int, show: bool) -> "Dataset":
+    """The data, opened by the first process first: it may have to draw what the others then find."""
+    if world.is_first:
+        data = task.open(seed=seed, show=show)
+    dist.barrier(world)
+    return data if world.is_first else task.open(seed=seed, show=False)
 
 
 def has_more_to_do(record: RunRecord, config: Config) -> bool:

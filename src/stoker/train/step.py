@@ -47,10 +47,10 @@ def take(
             state.scaler.scale(loss * (batch.plan.share * world.size)).backward()
             statistics.end_atom(batch.plan.share)
             sums += scores
-    with ledger.into("compute"):
+    with ledger.into("comm"):
         dist.average(model, world)
-    with ledger.into("optimizer"):
         statistics.end_step(world)
+    with ledger.into("optimizer"):
         for group in state.optimizer.param_groups:
             group["lr"] = rate
         state.scaler.step(state.optimizer)
