@@ -205,16 +205,18 @@ def test_a_signal_saves_and_stops_and_the_same_command_goes_on(
 
 
 @pytest.mark.long
-def test_a_run_killed_two_hundred_times_ends_with_the_same_weights(asked: Config, tmp_path: Path) -> None:
+def test_a_run_killed_a_hundred_times_ends_with_the_same_weights(asked: Config, tmp_path: Path) -> None:
     dice = random.Random(0)
-    config = settings.with_values(asked, {"epochs": 200})
+    config = settings.with_values(asked, {"epochs": 120})
     whole = undisturbed(tmp_path / "whole", config)
     folder = tmp_path / "killed"
     runs.create(folder, config, resumed_from=None)
-    for _ in range(200):
+    for _ in range(100):
         threads = dice.choice((1, 2, 4))
         if dice.random() < 0.5:
-            killed_at(folder, threads, dice.choice(list(doomed.MOMENTS)), dice.randint(1, 2))
+            moment = dice.choice(list(doomed.MOMENTS))
+            # A process restores once, and the other moments come again and again.
+            killed_at(folder, threads, moment, 1 if moment == "after-restore" else dice.randint(1, 2))
         else:
             killed_after(folder, threads, dice.uniform(0.0, 0.4))
     assert records.read_record(Run(folder).record).status == "running", "it got to its end before the last kill"
