@@ -172,8 +172,7 @@ def create(folder: Path, config: Config, *, resumed_from: str | None) -> Run:
         if run.config.exists():
             with held(run):
                 check_same(run, config, resumed_from=resumed_from)
-                kept = settings.with_operational(read_config(run), config) if has_begun(run) else config
-                write_whole(run.config, settings.as_json(kept))
+                write_whole(run.config, settings.as_json(carried_on(run, config)))
                 update_record(run, resumed_from=resumed_from)
             return run
         # What a kill may have left of a run that was not quite made yet is taken over.
@@ -187,6 +186,14 @@ def create(folder: Path, config: Config, *, resumed_from: str | None) -> Run:
     except OSError as error:
         raise Problem(f"the run folder {folder} can't be written: {error}", fix="give another with --name") from None
     return run
+
+
+def carried_on(run: Run, config: Config) -> Config:
+    """The settings a run goes on with: the identity it began with, and everything else as it is asked for now."""
+    if not has_begun(run):
+        return config
+    moved = {"data": config.data.data}  # a path is only a name of the data
+    return settings.with_values(settings.with_operational(read_config(run), config), moved)
 
 
 def has_begun(run: Run) -> bool:
@@ -282,10 +289,8 @@ def is_held(run: Run) -> bool:
     try:
         with open(run.lock, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
+    except OSError as error:
+        return isinstance(error, BlockingIOError)
     return False
 
 
