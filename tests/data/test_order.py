@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stoker.data import order
+from stoker.data import index, order
 from stoker.data.index import Index
 from stoker.data.order import Pace, Plan, evaluation_plans, permuted, training_plans
 
@@ -157,15 +157,13 @@ def million(tmp_path_factory: pytest.TempPathFactory) -> Index:
     for name, row in zip(names, numbers):
         Path(root, name).write_bytes(row.tobytes())
     place = np.arange(MILLION)
-    return Index(
-        root=root,
-        names=np.frombuffer("".join(names).encode(), np.uint8),
-        name_ends=np.cumsum([len(name) for name in names]),
-        file=(place // 500).astype(np.int32),
-        offset=place % 500 * 4,
-        length=np.full(MILLION, 4, np.int64),
-        label=np.zeros(MILLION, np.int32),
-    )
+    columns = {
+        "file": place // 500,
+        "offset": place % 500 * 4,
+        "length": np.full(MILLION, 4),
+        "label": np.zeros(MILLION),
+    }
+    return index.made(root, names, columns)
 
 
 def from_the_middle(count: int) -> Plan:

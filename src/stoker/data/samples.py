@@ -1,0 +1,16 @@
+"""A sample on its way from a source that can only be read from front to back."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """One picture file's bytes, and what its source says of it."""
+
+    name: str
+    """where it is from, for messages: "train.parquet row 7" or a member's name in a tar"""
+    raw: bytes
+    label: int | str
+    """a number, or a class's name"""
+    split: str = ""
+    """train, val or another name that its source gives; empty where it gives none"""
