@@ -236,12 +236,3 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(f"\n{name} " in told for name in cli.COMMANDS)
     assert cli.main(["trian"]) == 2
     assert "did you mean stoker train?" in capsys.readouterr().err
-
-
-def test_the_loader_benchmark_sets_rates_side_by_side(dial_folder: Path) -> None:
-    found = api.bench_loader("dials:260x32", resolution=32, workers=1, rounds=2, show=False)
-    (row,) = found.ratios
-    assert row.rounds == 2
-    assert 0 < row.ratio_least <= row.ratio <= row.ratio_most
-    with pytest.raises(Problem, match="too few to time"):
-        api.bench_loader(str(dial_folder), resolution=32, workers=1, rounds=2, show=False)

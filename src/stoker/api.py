@@ -18,6 +18,7 @@ from stoker.records import LedgerRow, RunRecord
 
 if TYPE_CHECKING:
     from stoker.bench.loader import LoaderBench
+    from stoker.data.packing import Packed
     from stoker.data.survey import Look
     from stoker.tasks.classify import Answer
 
@@ -58,6 +59,8 @@ class Inspection:
     empty: tuple[str, ...]
     ignored_files: int
     look: "Look"
+    sheet: Path | None
+    """where the contact sheet is"""
 
 
 def configured(recipe: str | None = None, *, file: Path | None = None, **values: Any) -> Config:
@@ -126,9 +129,12 @@ def doctor(disk: str | Path = ".") -> MachineProfile:
     return doctors.examine(Path(disk))
 
 
-def inspect(data: str, *, most: int = 10_000, show: bool = True, cache: str = "data") -> Inspection:
-    """What a source holds, with up to `most` samples decoded to see that they can be."""
+def inspect(
+    data: str, *, most: int = 10_000, sheet: str | Path | None = None, show: bool = True, cache: str = "data"
+) -> Inspection:
+    """What a source holds, with up to `most` samples decoded to see that they can be, and a contact sheet (a PNG)."""
     from stoker import progress
+    from stoker.data import sheet as sheets
     from stoker.data import sources, survey
 
     found = sources.open_source(DataConfig(data=data, allow_bad=1.0, cache=cache), seed=0, show=show)
@@ -148,6 +154,12 @@ def inspect(data: str, *, most: int = 10_000, show: bool = True, cache: str = "d
     counts = [
         int((found.train.label == n).sum() + (found.held_out.label == n).sum()) for n in range(len(found.classes))
     ]
+    if sheet is not None:
+        drawn = sheets.contact_sheet(found)
+        try:
+            drawn.save(sheet, format="PNG")
+        except OSError as error:
+            raise Problem(f"the contact sheet can't be written: {error}", fix="give another place: --sheet") from None
     return Inspection(
         data=data,
         classes=dict(zip(found.classes, counts, strict=True)),
@@ -158,7 +170,35 @@ def inspect(data: str, *, most: int = 10_000, show: bool = True, cache: str = "d
         empty=tuple(str(path) for path in found.empty),
         ignored_files=found.ignored,
         look=survey.summed(seen),
+        sheet=None if sheet is None else Path(sheet),
     )
+
+
+def pack(
+    source: str | Path,
+    dest: str | Path,
+    *,
+    short_side: int = 256,
+    quality: int = 90,
+    keep: bool = False,
+    holdout: float = 0.1,
+    seed: int = 0,
+    shard_samples: int = 4096,
+    allow_bad: float = 0.01,
+    workers: int = 0,
+    cache: str = "data",
+    show: bool = True,
+) -> "Packed":
+    """Make a pack of any source, or go on with it: the same call again is resume."""
+    from stoker.data import packing
+    from stoker.data.packing import encode
+
+    encoding = encode.Encoding(short_side=short_side, quality=quality, keep=keep)
+    chosen = packing.Settings(
+        encoding=encoding, shard_samples=shard_samples, holdout=holdout, seed=seed, allow_bad=allow_bad, cache=cache
+    )
+    cores = workers or gauges.cores_allotted().allotted
+    return packing.pack_source(str(source), Path(dest), chosen, workers=cores, show=show)
 
 
 def eval(run: str | Path, *, data: str | None = None, checkpoint: str = "best", show: bool = True) -> Scores:  # noqa: A001
@@ -176,13 +216,29 @@ def predict(run: str | Path, inputs: Sequence[str | Path], *, checkpoint: str = 
 
 
 def bench_loader(
-    data: str = "dials:2000x256", *, resolution: int = 224, workers: int = 0, rounds: int = 5, show: bool = True
+    data: str = "dials:2000x256",
+    *,
+    resolution: int = 224,
+    workers: int = 0,
+    rounds: int = 5,
+    repeat: int = 0,
+    peers: str = "",
+    show: bool = True,
 ) -> "LoaderBench":
-    """How fast samples are made ready, against torch's DataLoader on the same files with as many workers."""
+    """How fast samples are made ready, against other loaders on the same files with as many cores."""
     from stoker.bench import loader
 
-    cores = workers or gauges.cores_allotted().allotted
-    return loader.compare(data, resolution=resolution, workers=cores, rounds=rounds, show=show)
+    allotted = gauges.cores_allotted().allotted
+    if not 0 <= workers <= allotted:
+        raise Problem(
+            f"{workers} workers were asked for, and {allotted} cores are allotted", fix=f"give 1 to {allotted}, or 0"
+        )
+    if rounds < 1 or repeat < 0:
+        raise Problem(f"rounds is {rounds} and repeat is {repeat}", fix="give 1 round or more, and 0 or more to repeat")
+    cores = workers or allotted
+    return loader.compare(
+        data, resolution=resolution, workers=cores, rounds=rounds, repeat=repeat, keys=peers, show=show
+    )
 
 
 def as_json(value: Any) -> Any:

@@ -80,16 +80,63 @@ def inspect(
     /,
     *,
     most: int = 10_000,
+    sheet: Path = Path("contact-sheet.png"),
     json: bool = False,
 ) -> int:
     """Say what a source holds, and which of its files can't be read
 
     Args:
-        data: a folder of class folders, or dials[:COUNT[xSIZE]]
+        data: a pack, a folder of class folders, tar, .rec, TFRecord, MNIST, CIFAR-10 or CSV files, or
+            dials[:COUNT[xSIZE]]
         most: samples that are decoded at most, evenly spread
+        sheet: where the contact sheet goes, a PNG with some samples of each class
         json: print the answer as JSON
     """
-    return answer(api.inspect(data, most=most), json=json, show=shown.inspection)
+    return answer(api.inspect(data, most=most, sheet=sheet), json=json, show=shown.inspection)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackFlags:
+    """How a source becomes a pack."""
+
+    short_side: int = 256
+    """pixels of the short side of pictures that are larger"""
+    quality: int = 90
+    """JPEG quality of pictures that are made smaller"""
+    keep: bool = False
+    """leave the bytes of all pictures as they are"""
+    holdout: float = 0.1
+    """share of the samples kept for evaluation where the source has no split of its own"""
+    seed: int = 0
+    """the number that the order and the held-out share come from"""
+    shard_samples: int = 4096
+    """samples in a tar"""
+    allow_bad: float = 0.01
+    """share of unreadable samples that is tolerated"""
+    workers: int = 0
+    """processes that encode; 0 takes the cores allotted"""
+    cache: str = "data"
+    """folder in which the built-in dataset is made"""
+
+
+def pack(
+    source: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="SOURCE")],
+    dest: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DEST")],
+    /,
+    *,
+    packing: tyro.conf.OmitArgPrefixes[PackFlags] = PackFlags(),  # noqa: B008
+    json: bool = False,
+) -> int:
+    """Store any source as tar shards with an index; the same command again goes on
+
+    Args:
+        source: any data that train takes, Parquet, a CSV of addresses, an http(s) address of a tar, or - for a tar on
+            standard input
+        dest: the folder of the pack
+        packing: how it is made
+        json: print the answer as JSON
+    """
+    return answer(api.pack(source, dest, **vars(packing)), json=json, show=shown.packed)
 
 
 def doctor(*, disk: Path = Path(), json: bool = False) -> int:
@@ -153,19 +200,25 @@ def bench(
     resolution: int = 224,
     workers: int = 0,
     rounds: int = 5,
+    repeat: int = 0,
+    peers: str = "",
     json: bool = False,
 ) -> int:
     """Measure speed against what one would use instead, side by side
 
     Args:
         what: loader
-        data: a folder of class folders, or dials[:COUNT[xSIZE]]
+        data: a source that holds JPEGs: a folder of class folders, or dials[:COUNT[xSIZE]], ...
         resolution: pixels a side
-        workers: threads of Stoker's loader and processes of the other; 0 takes the cores allotted
+        workers: threads or processes of each loader, and cores they run on; 0 takes the cores allotted
         rounds: measurements of each, taken in turn
+        repeat: passes over the files in a round; 0 takes as many as make a round of some seconds
+        peers: which to compare with, as in pillow,dali; all without it
         json: print the answer as JSON
     """
-    measured = {"loader": api.bench_loader}[what](data, resolution=resolution, workers=workers, rounds=rounds)
+    measured = {"loader": api.bench_loader}[what](
+        data, resolution=resolution, workers=workers, rounds=rounds, repeat=repeat, peers=peers
+    )
     return answer(measured, json=json, show=shown.loader_bench)
 
 
@@ -184,6 +237,7 @@ def answer(value: Any, *, json: bool, show: Callable[[Any], None], code: int = 0
 COMMANDS: dict[str, Callable[..., int]] = {
     "train": train,
     "work": work,
+    "pack": pack,
     "inspect": inspect,
     "doctor": doctor,
     "why": why,

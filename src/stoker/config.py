@@ -36,7 +36,8 @@ class DataConfig:
     """Where the samples come from."""
 
     data: str = identity("dials")
-    """a folder of class folders (also split into train/ and val/ or test/), or the built-in dials[:COUNT[xSIZE]]"""
+    """a pack, a folder of class folders (also split into train/ and val/ or test/), tar, .rec, TFRecord, MNIST,
+    CIFAR-10 or CSV files, or the built-in dials[:COUNT[xSIZE]]"""
     holdout: float = identity(0.1)
     """share of the samples kept for evaluation where the data has no split of its own"""
     cache: str = operational("data")
@@ -83,13 +84,17 @@ class LoaderConfig:
     """How fast samples are made ready."""
 
     threads: int = operational(0)
-    """decode threads; 0 takes the cores really allotted, less one for the training thread, and at most 4"""
+    """decode threads; 0 takes the cores really allotted, less one for the training thread"""
     ahead: int = operational(4)
     """batches made ahead of the one in use"""
+    window: int = identity(0)
+    """shuffle within windows of so many samples, for data larger than memory on slow disks; 0 shuffles all"""
 
     def __post_init__(self) -> None:
         demand(self.threads >= 0, f"threads is {self.threads}", fix="give 1 or more, or 0 to let Stoker choose")
         demand(self.ahead >= 1, f"ahead is {self.ahead}", fix="give at least 1 batch")
+        demand(self.window == 0 or self.window >= 1024, f"window is {self.window}",
+               fix="give 1024 samples or more, such as 32768, or 0 to shuffle all")  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

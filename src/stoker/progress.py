@@ -33,8 +33,8 @@ def say(text: str, *, show: bool) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
-def follow(counts: Iterable[int], *, total: int, what: str, show: bool) -> None:
-    """Exhaust an iterator that yields how much is done so far, under a bar."""
+def follow(counts: Iterable[int], *, total: int | None, what: str, show: bool) -> None:
+    """Exhaust an iterator that yields how much is done so far, under a bar. A total of None is not known."""
     if not show:
         for _ in counts:
             pass

@@ -124,6 +124,22 @@ def inspection(value: Inspection) -> None:
         out.print(f"         {path}: {reason}", markup=False)
     if len(bad) > LONGEST_LIST:
         out.print(f"         ... and {len(bad) - LONGEST_LIST} more; all of them with --json")
+    if value.sheet:
+        out.print(f"sheet    {value.sheet}", markup=False)
+
+
+def packed(value: Any) -> None:
+    """What a pack holds, what it saved, and what to do with it."""
+    out, record = console(), value.record
+    for name, split in record.splits.items():
+        held = f"{split.samples:,} samples in {units.count_text(len(split.shards), 'shard')}"
+        sizes = f"{units.bytes_text(split.source_bytes)} before, {units.bytes_text(split.bytes)} now"
+        out.print(f"{name:<8} {held}, {sizes}", markup=False)
+    out.print(f"classes  {len(record.classes):,}")
+    where = f", listed with their reasons in {value.folder / 'bad.csv'}" if record.bad else ""
+    out.print(f"bad      {units.count_text(record.bad, 'sample')}{where}", markup=False)
+    out.print(f"pack     {value.folder}{', finished before: there was nothing to do' if value.was_done else ''}")
+    out.print(f"next     stoker train --data {value.folder}")
 
 
 def histogram(classes: Mapping[str, int], out: Console) -> None:
@@ -155,13 +171,23 @@ def scores(value: Scores) -> None:
 def loader_bench(value: Any) -> None:
     """Ratios with their spread."""
     out = console()
-    out.print(f"{value.samples:,} pictures of {value.data} to {value.resolution} pixels, {value.workers} workers")
-    table = plain_table("against", "stoker/s", "peer/s", "ratio", "least - most", "rounds", right=5)
-    for row in value.ratios:
-        spread = f"{row.ratio_least:.2f} - {row.ratio_most:.2f}"
-        rates = f"{row.ours_per_second:.0f}", f"{row.peer_per_second:.0f}"
-        table.add_row(row.peer, *rates, f"{row.ratio:.2f}", spread, str(row.rounds))
+    out.print(
+        f"{value.files:,} files of {value.data}, {value.samples:,} samples a round to {value.resolution} pixels, "
+        f"{value.workers} workers and cores; Stoker's pixels differ by {value.difference:.2f} of 255 from Pillow's"
+    )
+    table = plain_table("against", "stoker/s", "peer/s", "ratio", "least - most", "n", "differs", "note", right=7)
+    table.columns[-1].justify = "left"
+    for row in value.rivals:
+        cells = ["-"] * 6
+        if row.ratio is not None:
+            rates = f"{row.ours_per_second:.0f}", f"{row.peer_per_second:.0f}", f"{row.ratio:.2f}"
+            spread = f"{row.ratio_least:.2f} - {row.ratio_most:.2f}"
+            cells = [*rates, spread, str(row.rounds), f"{row.difference:.2f}"]
+        table.add_row(row.name, *cells, row.note)
     out.print(table)
+    best = next((row for row in value.rivals if row.peer == value.fastest), None)
+    if best is not None:
+        out.print(f"Stoker makes {best.ratio:.2f} x as many as the fastest peer of equal quality: {best.name}")
 
 
 def answers(values: list[Any]) -> None:

@@ -74,7 +74,7 @@ def attempt_run(
 
     if world.is_first:
         # What needs no torch comes first: a wrong path is refused at once.
-        sources.found_root(runs.read_config(run).data, show=show)
+        sources.prepared(runs.read_config(run).data, show=show)
         progress.say(f"start    {run.folder}: loading libraries and data", show=show)
     from stoker.tasks.classify import Classify
     from stoker.train import loop

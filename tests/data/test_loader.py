@@ -1,11 +1,13 @@
-import threading
+import gc
+import time
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from stoker.config import DataConfig, ImageConfig
-from stoker.data import augment, decode, dials, index, sources
+from stoker.data import augment, decode, dials, index, native, sources
 from stoker.data.index import Index
 from stoker.data.loader import Batch, Loader
 from stoker.data.order import Pace, Plan, evaluation_plans, training_plans
@@ -13,6 +15,16 @@ from stoker.errors import Problem
 
 IMAGE = ImageConfig(resolution=32)
 SEED = 4
+
+
+@pytest.fixture(autouse=True, params=["native", "pillow"])
+def decoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Every promise holds with the native decoder and without it."""
+    if request.param == "pillow":
+        monkeypatch.setattr(native, "library", lambda: None)
+    elif native.library() is None:
+        pytest.skip(f"{native.MISSING}; fix: {native.CURE}")
+    return request.param
 
 
 @pytest.fixture
@@ -58,6 +70,11 @@ def content(batches: list[Batch]) -> list[tuple[bytes, list[int]]]:
     return [(batch.pixels.numpy().tobytes(), batch.labels.tolist()) for batch in batches]
 
 
+def is_same(pixels: object, expected: object) -> bool:
+    """Whether pictures are equal but for the rounding of two decoders."""
+    return int(np.abs(np.asarray(pixels, np.int16) - np.asarray(expected, np.int16)).max()) <= 1
+
+
 def cropped(samples: Index, sample: int, *, position: int, epoch: int = 0) -> np.ndarray:
     """A sample under the random numbers of a position of an epoch."""
     drawn = augment.draws(SEED, epoch=epoch, positions=np.array([position]))[0]
@@ -85,7 +102,7 @@ def test_a_row_of_a_batch_is_its_sample_under_the_draws_of_its_position(samples:
     batch = exhausted(training(samples))[number]
     rows = zip(batch.plan.samples.tolist(), batch.plan.positions.tolist())
     expected = [cropped(samples, sample, position=position, epoch=epoch) for sample, position in rows]
-    assert np.array_equal(batch.pixels.numpy(), expected)
+    assert is_same(batch.pixels, expected)
 
 
 def test_a_sample_is_cropped_otherwise_in_another_epoch(samples: Index):
@@ -106,7 +123,7 @@ def test_evaluation_shows_every_sample_once_and_unchanged(samples: Index):
     batches = exhausted(evaluation(samples))
     pixels = np.concatenate([batch.pixels.numpy() for batch in batches])
     expected = [decode.evaluation_pixels(samples.read(sample), config=IMAGE) for sample in range(120)]
-    assert np.array_equal(pixels, expected)
+    assert is_same(pixels, expected)
     assert [label for batch in batches for label in batch.labels.tolist()] == samples.label.tolist()
 
 
@@ -130,7 +147,7 @@ def test_an_unreadable_sample_is_replaced_in_training_by_the_next_readable_one(t
     loader = of_these(twelve, [3, 5, 8])
     [batch] = exhausted(loader)
     assert batch.labels.tolist() == [103, 107, 108]
-    assert np.array_equal(batch.pixels[1], cropped(twelve, 7, position=1))
+    assert is_same(batch.pixels[1], cropped(twelve, 7, position=1))
     assert sorted(loader.bad) == [5, 6] and all(loader.bad.values())
 
 
@@ -146,7 +163,7 @@ def test_an_unreadable_sample_is_left_out_of_an_evaluation(twelve: Index, how: s
     loader = evaluation(twelve)
     batches = exhausted(loader)
     assert [batch.labels.tolist() for batch in batches] == [[100, 102, 103, 104], [107, 108, 109], [110, 111]]
-    assert np.array_equal(batches[1].pixels[0], decode.evaluation_pixels(twelve.read(7), config=IMAGE))
+    assert is_same(batches[1].pixels[0], decode.evaluation_pixels(twelve.read(7), config=IMAGE))
     assert sorted(loader.bad) == [1, 5, 6]
 
 
@@ -163,18 +180,32 @@ def test_training_ends_with_a_problem_where_no_neighbour_can_be_read(twelve: Ind
         exhausted(of_these(twelve, [3]))
 
 
-def decoders() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("decode")]
+def threads_alive() -> int:
+    return psutil.Process().num_threads()
 
 
 def test_closing_a_loader_ends_its_threads(samples: Index):
-    before = decoders()
+    gc.collect()
+    before = threads_alive()
     loader = training(samples, threads=3)
     next(loader)
-    during = decoders()
+    during = threads_alive()
     loader.close()
-    assert len(during) > len(before)
-    assert decoders() == before
+    assert during > before
+    # The system takes a moment to forget a thread that has ended.
+    for _ in range(100):
+        if threads_alive() <= before:
+            break
+        time.sleep(0.05)
+    assert threads_alive() <= before
+
+
+def test_a_loader_that_is_dropped_without_closing_leaves_its_memory_alone(samples: Index):
+    for _ in range(20):
+        loader = training(samples, ahead=50)
+        next(loader)
+        del loader
+    assert len(exhausted(training(samples))) == 16
 
 
 def test_time_spent_on_reading_and_decoding_is_counted(samples: Index):
@@ -188,6 +219,8 @@ def test_time_spent_on_reading_and_decoding_is_counted(samples: Index):
 def test_a_disk_that_fails_now_and_then_changes_no_sample(
     samples: Index, monkeypatch: pytest.MonkeyPatch, failures: int
 ) -> None:
+    # What the native decoder can't read it hands on to Pillow's threads, so it is they who must be patient.
+    monkeypatch.setattr(native, "library", lambda: None)
     expected = next(training(samples))
     original, left = Index.read, [failures]
 

@@ -13,7 +13,7 @@ OWN = ["config", "name", "resume", "auto_resume", "json"]
 SETTINGS = [
     "data", "holdout", "cache", "allow_bad",
     "resolution", "eval_resolution", "eval_crop", "crop_scale", "crop_ratio", "flip",
-    "threads", "ahead",
+    "threads", "ahead", "window",
     "model", "amp", "channels_last", "compile", "exact", "compute_threads", "device",
     "optimizer", "lr", "schedule", "warmup_epochs", "drop_epochs", "drop_factor", "momentum", "nesterov",
     "weight_decay",
@@ -60,6 +60,8 @@ def parameters(command: str) -> list[str]:
     """What a command's help must name: flags as --name, positional parameters as NAME."""
     if command == "train":
         return ["RECIPE", *map(flag, own_flags() + [setting.name for setting in listed(Config())])]
+    if command == "pack":
+        return ["SOURCE", "DEST", *(flag(field.name) for field in fields(cli.PackFlags)), "--json"]
     found = inspect.signature(cli.COMMANDS[command]).parameters.values()
     return [flag(p.name) if p.kind is p.KEYWORD_ONLY else p.name.upper() for p in found]
 

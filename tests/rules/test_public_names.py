@@ -2,7 +2,19 @@ import inspect
 
 from stoker import api
 
-FUNCTIONS = {"as_json", "bench_loader", "configured", "doctor", "eval", "inspect", "predict", "train", "why", "work"}
+FUNCTIONS = {
+    "as_json",
+    "bench_loader",
+    "configured",
+    "doctor",
+    "eval",
+    "inspect",
+    "pack",
+    "predict",
+    "train",
+    "why",
+    "work",
+}
 CLASSES = {"Inspection", "Scores", "Trained"}
 
 

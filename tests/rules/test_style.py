@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 NO_NOUN = {"util", "utils", "common", "helper", "helpers", "manager", "managers"}
-BASES = {"Exception", "Protocol"}
+BASES = {"Exception", "Protocol", "ctypes.Structure"}
 UNFINISHED = re.compile(r"\b(TODO|FIXME)\b")
 PRIVATE = re.compile(r"/root/|/home/|index[-_]url", re.IGNORECASE)
 

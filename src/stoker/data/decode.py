@@ -1,4 +1,6 @@
-"""Bytes of a picture file -> pixels of the size the network takes. Pillow decodes; it lets other threads run meanwhile.
+"""Bytes of a picture file -> pixels of the size the network takes, by Pillow, which knows all formats.
+
+JPEGs and bare pixels are done by the native decoder where there is one; what it refuses comes here.
 
 Grey, palette, CMYK and 16-bit pictures become 8-bit RGB, transparency is dropped, and EXIF rotation is not applied: all
 as torchvision's image folders do, except that 16-bit grey is scaled instead of clipped.
@@ -13,6 +15,7 @@ from PIL import Image, UnidentifiedImageError
 
 from stoker.config import ImageConfig
 from stoker.data import augment
+from stoker.data.index import GREY, JPEG, OTHER, PLANES, Index
 
 Pixels = NDArray[np.uint8]
 # What Pillow's decoders raise on bytes that are no picture, or only a part of one.
@@ -33,6 +36,23 @@ def opened(raw: bytes) -> Image.Image:
         return Image.open(io.BytesIO(raw))
     except ERRORS as error:
         raise Unreadable(reason(raw, error)) from None
+
+
+def opened_sample(index: Index, sample: int, raw: bytes) -> Image.Image:
+    """A sample of an index as a picture, also where its bytes are pixels without a header."""
+    codec = index.codec[sample]
+    if codec in (JPEG, OTHER):
+        return opened(raw)
+    assert index.width is not None and index.height is not None
+    width, height = int(index.width[sample]), int(index.height[sample])
+    values = np.frombuffer(raw, np.uint8)
+    if len(values) != width * height * (1 if codec == GREY else 3):
+        raise Unreadable(f"{len(raw)} bytes are no {width} x {height} pixels")
+    if codec == GREY:
+        return Image.fromarray(values.reshape(height, width))
+    if codec == PLANES:
+        values = np.ascontiguousarray(values.reshape(3, height, width).transpose(1, 2, 0))
+    return Image.fromarray(values.reshape(height, width, 3))
 
 
 def rgb(picture: Image.Image) -> Image.Image:
@@ -65,9 +85,9 @@ def reason(raw: bytes, error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-def training_pixels(raw: bytes, *, drawn: NDArray[np.float64], config: ImageConfig) -> Pixels:
+def training_pixels(raw: bytes | Image.Image, *, drawn: NDArray[np.float64], config: ImageConfig) -> Pixels:
     """A random part of a picture, resized with antialiasing, perhaps flipped."""
-    picture = opened(raw)
+    picture = opened(raw) if isinstance(raw, bytes) else raw
     numbers = drawn.tolist()
     box = augment.random_crop(*picture.size, drawn=numbers, scale=config.crop_scale, ratio=config.crop_ratio)
     edges = (int(box.left), int(box.top), int(box.left + box.width), int(box.top + box.height))
@@ -78,9 +98,9 @@ def training_pixels(raw: bytes, *, drawn: NDArray[np.float64], config: ImageConf
     return np.asarray(part)
 
 
-def evaluation_pixels(raw: bytes, *, config: ImageConfig) -> Pixels:
+def evaluation_pixels(raw: bytes | Image.Image, *, config: ImageConfig) -> Pixels:
     """The middle of a picture, resized with antialiasing in one pass."""
-    picture = opened(raw)
+    picture = opened(raw) if isinstance(raw, bytes) else raw
     side = config.eval_resolution or config.resolution
     box = augment.centre_box(*picture.size, resolution=side, crop=config.eval_crop)
     edges = (box.left, box.top, box.left + box.width, box.top + box.height)

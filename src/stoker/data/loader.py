@@ -1,4 +1,8 @@
-"""Order + index + decode + threads -> batches, made ahead. Its whole state is the position that its plans began at."""
+"""Order + index + decode + threads -> batches, made ahead. Its whole state is the position that its plans began at.
+
+Files are read, not mapped: a mapped file that shrinks or a disk that fails would end the process, reading could not be
+told from decoding, and resident memory would grow with the data (docs/decisions/0003).
+"""
 
 import collections
 import time
@@ -11,15 +15,19 @@ import torch
 from numpy.typing import NDArray
 
 from stoker.config import ImageConfig
-from stoker.data import augment, decode
-from stoker.data.index import Index
+from stoker.data import augment, decode, native
+from stoker.data.index import OTHER, Index
 from stoker.data.order import Plan
 from stoker.errors import Problem
 
-# Samples a thread takes at a time: few enough to share a batch evenly, many enough to hide the cost of a task.
+# Samples a Pillow thread takes at a time: few enough to share a batch evenly, many enough to hide the cost of a task.
 CHUNK = 4
+# Pillow's threads share the interpreter's lock: more than these are slower, not faster (docs/log.md, 2026-11-15).
+MOST_PILLOW_THREADS = 4
 # A run of so many unreadable neighbours is no accident.
 SUBSTITUTES = 100
+# What a decode thread holds beside the batch: a file's bytes, some lines, libjpeg's own. Progressive JPEGs need more.
+THREAD_BYTES = 2_000_000
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -33,7 +41,7 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What a thread did on a part of a batch."""
+    """What a Pillow thread did on a part of a batch."""
 
     read_seconds: float
     decode_seconds: float
@@ -45,11 +53,12 @@ class Work:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Pending:
-    """A batch in the making."""
+    """A batch in the making: most of it by native threads, the rest by Pillow's."""
 
     plan: Plan
     pixels: torch.Tensor
     labels: torch.Tensor
+    ticket: native.Ticket | None
     parts: list[Future[Work]]
 
 
@@ -75,9 +84,11 @@ class Loader:
         self.read_seconds = 0.0
         self.decode_seconds = 0.0
         self.bad: dict[int, str] = {}
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="decode")
+        self.threads, self._ahead = threads, ahead
+        self._look = native.look(image, is_random=self.is_training)
+        self._engine = native.Engine(index, threads=threads) if native.library() is not None else None
+        self._pool = ThreadPoolExecutor(min(threads, MOST_PILLOW_THREADS), thread_name_prefix="decode")
         self._pending: collections.deque[Pending] = collections.deque()
-        self._ahead = ahead
 
     def __iter__(self) -> "Loader":
         return self
@@ -91,51 +102,74 @@ class Loader:
 
     def close(self) -> None:
         """End the threads; what was made ahead is dropped."""
+        if self._engine is not None:
+            self._engine.close()
         self._pool.shutdown(wait=True, cancel_futures=True)
         self._pending.clear()
-
-    def _begun(self, plan: Plan) -> Pending:
-        side = self.image.resolution if self.is_training else (self.image.eval_resolution or self.image.resolution)
-        count = len(plan.samples)
-        # Pinned memory lets the copy to a GPU run beside its work; torch reuses it once the copy is over.
-        pixels = torch.empty((count, side, side, 3), dtype=torch.uint8, pin_memory=self.pin)
-        labels = torch.empty(count, dtype=torch.int64, pin_memory=self.pin)
-        drawn = augment.draws(self.seed, epoch=plan.epoch, positions=plan.positions) if self.seed is not None else None
-        rows = [range(start, min(start + CHUNK, count)) for start in range(0, count, CHUNK)]
-        parts = [self._pool.submit(self._work, plan, part, drawn, pixels.numpy(), labels.numpy()) for part in rows]
-        return Pending(plan=plan, pixels=pixels, labels=labels, parts=parts)
-
-    def _finished(self, pending: Pending) -> Batch:
-        done = [part.result() for part in pending.parts]
-        self.read_seconds += sum(work.read_seconds for work in done)
-        self.decode_seconds += sum(work.decode_seconds for work in done)
-        for work in done:
-            self.bad.update(work.bad)
-        pixels, labels = pending.pixels, pending.labels
-        missing = {row for work in done for row in work.missing}
-        if missing:
-            kept = torch.tensor([row for row in range(len(labels)) if row not in missing], dtype=torch.int64)
-            pixels, labels = pixels[kept], labels[kept]
-        return Batch(plan=pending.plan, pixels=pixels, labels=labels)
 
     @property
     def is_training(self) -> bool:
         """whether samples are cropped and flipped at random"""
         return self.seed is not None
 
-    def _work(
-        self,
-        plan: Plan,
-        rows: range,
-        drawn: NDArray[np.float64] | None,
-        pixels: NDArray[np.uint8],
-        labels: NDArray[np.int64],
-    ) -> Work:
-        """Fill some rows of a batch. Runs in a decode thread."""
+    def most_bytes(self, batch: int) -> int:
+        """Memory that batches of this size take at most, those made ahead and the one in use included."""
+        side = int(self._look.side)
+        return (self._ahead + 2) * batch * side * side * 3 + self.threads * THREAD_BYTES
+
+    def _begun(self, plan: Plan) -> Pending:
+        side, count = self._look.side, len(plan.samples)
+        # Pinned memory lets the copy to a GPU run beside its work; torch reuses it once the copy is over.
+        pixels = torch.empty((count, side, side, 3), dtype=torch.uint8, pin_memory=self.pin)
+        labels = torch.empty(count, dtype=torch.int64, pin_memory=self.pin)
+        labels.numpy()[:] = self.index.label[plan.samples]
+        if self._engine is None:
+            return Pending(plan=plan, pixels=pixels, labels=labels, ticket=None,
+                           parts=self._by_pillow(plan, np.arange(count), pixels, labels))  # fmt: skip
+        for first, last in plan.coming:
+            self._engine.will_need(first, last)
+        ticket = self._engine.submit(plan, pixels.numpy(), seed=self.seed or 0, look=self._look)
+        others = np.flatnonzero(self.index.codec[plan.samples] == OTHER)
+        parts = self._by_pillow(plan, others, pixels, labels)
+        return Pending(plan=plan, pixels=pixels, labels=labels, ticket=ticket, parts=parts)
+
+    def _by_pillow(
+        self, plan: Plan, rows: NDArray[np.int64], pixels: torch.Tensor, labels: torch.Tensor
+    ) -> list[Future[Work]]:
+        """Begin some rows of a batch."""
+        chunks = [rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK)]
+        return [self._pool.submit(self._work, plan, chunk, pixels.numpy(), labels.numpy()) for chunk in chunks]
+
+    def _finished(self, pending: Pending) -> Batch:
+        plan, pixels, labels, parts = pending.plan, pending.pixels, pending.labels, pending.parts
+        if self._engine is not None and pending.ticket is not None:
+            spent = self._engine.wait(pending.ticket)
+            self.read_seconds += spent.read_seconds
+            self.decode_seconds += spent.decode_seconds
+            # Pillow has the last word on what the native decoder refuses.
+            refused = (pending.ticket.status != 0) & (self.index.codec[plan.samples] != OTHER)
+            parts = parts + self._by_pillow(plan, np.flatnonzero(refused), pixels, labels)
+        missing: set[int] = set()
+        for part in parts:
+            work = part.result()
+            self.read_seconds += work.read_seconds
+            self.decode_seconds += work.decode_seconds
+            self.bad.update(work.bad)
+            missing.update(work.missing)
+        if missing:
+            kept = torch.tensor([row for row in range(len(labels)) if row not in missing], dtype=torch.int64)
+            pixels, labels = pixels[kept], labels[kept]
+        return Batch(plan=plan, pixels=pixels, labels=labels)
+
+    def _work(self, plan: Plan, rows: NDArray[np.int64], pixels: NDArray[np.uint8], labels: NDArray[np.int64]) -> Work:
+        """Fill some rows of a batch. Runs in a Pillow thread."""
         reading = decoding = 0.0
         bad: dict[int, str] = {}
         missing: list[int] = []
-        for row in rows:
+        drawn = None
+        if self.seed is not None:
+            drawn = augment.draws(self.seed, epoch=plan.epoch, positions=plan.positions[rows])
+        for number, row in enumerate(rows.tolist()):
             sample = int(plan.samples[row])
             for _ in range(SUBSTITUTES if drawn is not None else 1):
                 began = time.perf_counter()
@@ -143,7 +177,7 @@ class Loader:
                 try:
                     raw = self._read(sample)
                     between = time.perf_counter()
-                    pixels[row] = self._pixels(raw, None if drawn is None else drawn[row])
+                    pixels[row] = self._pixels(sample, raw, None if drawn is None else drawn[number])
                     labels[row] = self.index.label[sample]
                     break
                 except decode.Unreadable as error:
@@ -156,7 +190,7 @@ class Loader:
                 missing.append(row)
         if drawn is not None and missing:
             raise Problem(
-                f"{SUBSTITUTES} samples in a row can't be read, the last: {self.index.path(sample - 1)}",
+                f"{SUBSTITUTES} samples in a row can't be read, the last: {self.index.place(sample - 1)}",
                 fix="see what is wrong with: stoker inspect DATA",
             )
         return Work(read_seconds=reading, decode_seconds=decoding, bad=bad, missing=tuple(missing))
@@ -171,13 +205,14 @@ class Loader:
             except OSError as error:
                 if patience is None:
                     raise Problem(
-                        f"{self.index.path(sample)} can't be read: {error.strerror}",
+                        f"{self.index.place(sample)} can't be read: {error.strerror}",
                         fix="see that the disk works, then start the same command again: it goes on",
                     ) from None
                 time.sleep(patience)
         raise AssertionError("unreachable")
 
-    def _pixels(self, raw: bytes, drawn: NDArray[np.float64] | None) -> decode.Pixels:
+    def _pixels(self, sample: int, raw: bytes, drawn: NDArray[np.float64] | None) -> decode.Pixels:
+        picture = decode.opened_sample(self.index, sample, raw)
         if drawn is None:
-            return decode.evaluation_pixels(raw, config=self.image)
-        return decode.training_pixels(raw, drawn=drawn, config=self.image)
+            return decode.evaluation_pixels(picture, config=self.image)
+        return decode.training_pixels(picture, drawn=drawn, config=self.image)

@@ -16,6 +16,8 @@ from stoker.data import random
 
 # Eight rounds of a Feistel network; four already mix well (Luby and Rackoff), and rounds are cheap.
 ROUNDS = 8
+# Samples that a windowed order keeps together: some ten megabytes of packed pictures, read in one go.
+STRETCH = 256
 # Positions are permuted this many at a time: numpy's cost a call is then shared by many samples.
 BLOCK = 4096
 
@@ -59,17 +61,19 @@ class Plan:
     """places in the index"""
     share: float = 1.0
     """of the step's samples"""
+    coming: tuple[tuple[int, int], ...] = ()
+    """first and last samples of stretches of the index that will be read soon"""
 
 
-def permuted(positions: NDArray[np.int64], *, count: int, seed: int, epoch: int) -> NDArray[np.int64]:
-    """The samples at some positions of an epoch's order: a permutation of range(count) keyed by (seed, epoch).
+def permuted(positions: NDArray[np.int64], *, count: int, seed: int, epoch: int, window: int = 0) -> NDArray[np.int64]:
+    """The samples at some positions of an epoch's order: a permutation of range(count) keyed by (seed, epoch, window).
 
     A Feistel network over rows x columns >= count with addition modulo (Black and Rogaway, "Ciphers with arbitrary
     finite domains", 2002); what falls outside of count walks on until it falls inside.
     """
     rows = math.isqrt(max(count - 1, 0)) + 1
     columns = -(-count // rows)
-    keys = random.words(seed, epoch=epoch, positions=np.zeros(1, np.int64), purpose=random.ORDER, count=ROUNDS)[0]
+    keys = random.words(seed, epoch=epoch, positions=np.array([window]), purpose=random.ORDER, count=ROUNDS)[0]
     placed = scrambled(positions.astype(np.uint64), rows=rows, columns=columns, keys=keys)
     while (outside := placed >= count).any():
         placed[outside] = scrambled(placed[outside], rows=rows, columns=columns, keys=keys)
@@ -101,16 +105,25 @@ def cut(start: int, size: int, parts: int) -> list[tuple[int, int]]:
 
 
 def training_plans(
-    pace: Pace, *, seed: int, epoch: int, position: int, epochs: int, rank: int, world: int
+    pace: Pace, *, seed: int, epoch: int, position: int, epochs: int, rank: int, world: int, window: int = 0
 ) -> Iterator[Plan]:
-    """The atoms that process `rank` of `world` works on, from a position to the end of the run."""
+    """The atoms that process `rank` of `world` works on, from a position to the end of the run.
+
+    With a window the order is shuffled within windows of so many samples, which are made of whole stretches of the
+    index: for data that is larger than memory, on disks that are slow at reading here and there.
+    """
     for current in range(epoch, epochs):
-        drawn = Drawn(count=pace.count, seed=seed, epoch=current)
+        drawn: Drawn | Windowed = Drawn(count=pace.count, seed=seed, epoch=current)
+        if 0 < window < pace.count:
+            drawn = Windowed(count=pace.count, seed=seed, epoch=current, window=window)
         while size := pace.samples(position):
             for start, stop in cut(position, size, pace.atoms)[rank::world]:
-                positions = np.arange(start, stop)
                 yield Plan(
-                    epoch=current, positions=positions, samples=drawn.at(start, stop), share=(stop - start) / size
+                    epoch=current,
+                    positions=np.arange(start, stop),
+                    samples=drawn.at(start, stop),
+                    share=(stop - start) / size,
+                    coming=drawn.coming(start, stop),
                 )
             position += size
         position = 0
@@ -138,3 +151,58 @@ class Drawn:
             self.start = start
             self.block = permuted(np.arange(start, last), count=self.count, seed=self.seed, epoch=self.epoch)
         return self.block[start - self.start : stop - self.start]
+
+    def coming(self, start: int, stop: int) -> tuple[tuple[int, int], ...]:
+        """Nothing: samples lie anywhere, and each is asked for by itself."""
+        del start, stop
+        return ()
+
+
+class Windowed:
+    """An epoch's order in windows: stretches of the index in a keyed order, and shuffled within a window of them."""
+
+    def __init__(self, *, count: int, seed: int, epoch: int, window: int) -> None:
+        self.seed, self.epoch = seed, epoch
+        stretches = -(-count // STRETCH)
+        # Keyed by a window that never is one.
+        self.order = permuted(np.arange(stretches), count=stretches, seed=seed, epoch=epoch, window=2**62)
+        sizes = np.minimum(count - self.order * STRETCH, STRETCH)
+        self.ends = np.cumsum(sizes)
+        """where each stretch ends, in positions of the epoch"""
+        self.per_window = max(1, window // STRETCH)
+        self.window_ends = np.append(self.ends[self.per_window - 1 : -1 : self.per_window], count)
+        self.told = -1
+        self.number = -1
+        self.block = np.empty(0, np.int64)
+
+    def at(self, start: int, stop: int) -> NDArray[np.int64]:
+        """The samples at the positions from start to stop."""
+        first, last = np.searchsorted(self.window_ends, [start, stop - 1], side="right")
+        found = []
+        for number in range(int(first), int(last) + 1):
+            begin = int(self.window_ends[number - 1]) if number else 0
+            if number != self.number:
+                self.number, self.block = number, self._window(number, begin)
+            found.append(self.block[max(start - begin, 0) : stop - begin])
+        return np.concatenate(found)
+
+    def _window(self, number: int, begin: int) -> NDArray[np.int64]:
+        """The samples of a window, in their order."""
+        count = int(self.window_ends[number]) - begin
+        places = begin + permuted(np.arange(count), count=count, seed=self.seed, epoch=self.epoch, window=number + 1)
+        stretch = np.searchsorted(self.ends, places, side="right")
+        within = places - np.where(stretch > 0, self.ends[stretch - 1], 0)
+        return self.order[stretch] * STRETCH + within
+
+    def coming(self, start: int, stop: int) -> tuple[tuple[int, int], ...]:
+        """The stretches of this window and the next, said once, when the first of a window's samples are asked for."""
+        del stop
+        number = int(np.searchsorted(self.window_ends, start, side="right"))
+        first = max(number, self.told + 1)
+        last = min(number + 1, len(self.window_ends) - 1)
+        self.told = max(self.told, last)
+        stretches = range(first * self.per_window, min((last + 1) * self.per_window, len(self.order)))
+        count = int(self.ends[-1])
+        return tuple(
+            (int(self.order[k]) * STRETCH, min((int(self.order[k]) + 1) * STRETCH, count) - 1) for k in stretches
+        )

@@ -44,10 +44,10 @@ def chosen(index: Index, most: int) -> list[int]:
 
 def seen(index: Index, sample: int) -> Seen:
     """Read and decode one sample."""
-    path = str(index.path(sample))
+    path = index.place(sample)
     try:
-        picture = decode.opened(index.read(sample))
-        form, mode = picture.format or "", picture.mode
+        picture = decode.opened_sample(index, sample, index.read(sample))
+        form, mode = picture.format or "pixels", picture.mode
         decode.rgb(picture)
     except (decode.Unreadable, OSError) as error:
         return Seen(path=path, bad=str(error))

@@ -7,6 +7,7 @@ import torch
 
 from stoker import dist, runs, units
 from stoker.config import Config
+from stoker.data import native
 from stoker.data.loader import Loader
 from stoker.data.order import Pace
 from stoker.data.sources import Dataset
@@ -50,12 +51,16 @@ class Book:
             f" x {units.count_text(pace.batch, 'sample')}"
             + (f" ({left_over} left over in each epoch)" if left_over > 0 else "")
             + f", {units.count_text(pace.atoms, 'atom')} on {units.count_text(world.size, 'process')}"
-            f", {units.count_text(threads, 'decode thread')}"
         )
+        most = units.bytes_text(self.batches.most_bytes(-(-pace.batch // pace.atoms)))
+        decoder = native.built_with() or "Pillow"
+        self.screen.say(f"loader   {units.count_text(threads, 'decode thread')}, {decoder}, at most {most} of memory")
         self.screen.say(
             f"lr       {config.optim.lr:g} for {optim.BASE_BATCH} samples -> peak {peak:.4g} "
             f"({config.optim.optimizer}, {config.optim.schedule}, warm-up {config.optim.warmup_epochs:g} epochs)"
         )
+        if native.library() is None:
+            self.screen.say(f"note     {native.MISSING}; fix: {native.CURE}")
         if config.model.compile:
             self.screen.say("note     the network is compiled in the first step, which can take minutes")
         for note in notes:
@@ -134,7 +139,7 @@ class Book:
     def unreadable(self, batches: Loader, what_then: str) -> None:
         """Enter the samples that a loader could not read in the events, each once."""
         for sample, reason in batches.bad.items():
-            path = str(batches.index.path(sample))
+            path = batches.index.place(sample)
             if path not in self._bad_told:
                 self._bad_told.add(path)
                 self.event("unreadable", f"{path}: {reason}; {what_then}")
@@ -148,6 +153,6 @@ class Book:
             first = next(iter(bad))
             raise Problem(
                 f"{len(bad)} of {len(index)} samples can't be read; {units.percent_text(self.allow_bad)} may be; "
-                f"the first: {index.path(first)}: {bad[first]}",
+                f"the first: {index.place(first)}: {bad[first]}",
                 fix="see them all with: stoker inspect DATA; or allow more with --allow-bad",
             )

@@ -49,8 +49,9 @@ def train(config: Config, task: Task, data: Dataset, site: Site, *, resume: str 
 
     # The data: a pure function of the seed and of where the run is, made ready ahead of time by threads.
     plans = order.training_plans(
-        pace, seed=at.seed, epoch=at.epoch, position=at.position, epochs=epochs, rank=world.rank, world=world.size
-    )
+        pace, seed=at.seed, epoch=at.epoch, position=at.position, epochs=epochs, rank=world.rank, world=world.size,
+        window=config.loader.window,
+    )  # fmt: skip
     batches = task.batches(data.train, plans, seed=at.seed, threads=threads, pin=device.type == "cuda")
     book = Book(site, task=task, batches=batches, allow_bad=config.data.allow_bad, screen=screen, step=at.step)
     book.open(state, config, pace, data, notes=notes, threads=threads)

@@ -12,9 +12,6 @@ from stoker.records import Status
 from stoker.runs import Run
 from stoker.train.ledger import Ledger
 
-# Pillow's threads share the interpreter's lock: more than these are slower, not faster (docs/log.md, 2026-11-15).
-MOST_THREADS = 4
-
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
@@ -50,7 +47,7 @@ def settle(device: torch.device, clock: Ledger) -> None:
 def decode_threads(wanted: int, world: World) -> int:
     """Decode threads of this process: as asked, or its share of the cores less one for the training thread."""
     share = gauges.cores_allotted().allotted // world.local_size
-    return wanted or min(MOST_THREADS, max(1, share - 1))
+    return wanted or max(1, share - 1)
 
 
 def peak_memory_bytes(device: torch.device) -> int:

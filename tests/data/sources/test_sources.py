@@ -1,11 +1,13 @@
+import io
 import os
+import tarfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from stoker.config import DataConfig
-from stoker.data import sources
+from stoker.data import pack, sources
 from stoker.data.index import Index
 from stoker.data.sources import Dataset
 from stoker.errors import Problem
@@ -233,3 +235,90 @@ def test_dials_are_drawn_once_and_found_again():
     assert (len(first.train), len(first.held_out), len(first.classes), len(written)) == (20, 4, 10, 24)
     assert {path: path.stat().st_mtime_ns for path in Path("data").rglob("*.jpg")} == written
     assert first.fingerprint() == second.fingerprint()
+
+
+def tar(path: str, members: dict[str, bytes]) -> None:
+    with tarfile.open(path, "w") as file:
+        for name, raw in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(raw)
+            file.addfile(member, io.BytesIO(raw))
+
+
+def held_out(data: str, *classes: str) -> Index:
+    return sources.open_held_out(DataConfig(data=data), classes, show=False)
+
+
+def test_all_samples_of_a_container_without_a_split_are_evaluated_on():
+    tar("a.tar", {"cat/1.jpg": b"1", "dog/2.jpg": b"2", "dog/3.jpg": b"3"})
+    assert held_out("a.tar", "bee", "dog", "cat").label.tolist() == [2, 1, 1]
+
+
+def test_only_the_held_out_samples_of_a_container_with_a_split_are_evaluated_on():
+    tar("a.tar", {"train/cat/1.jpg": b"1", "train/dog/2.jpg": b"2", "val/dog/3.jpg": b"3"})
+    index = held_out("a.tar", "cat", "dog")
+    assert index.label.tolist() == [1] and index.read(0) == b"3"
+
+
+def test_a_container_is_evaluated_on_even_if_it_holds_one_class():
+    tar("a.tar", {"1.jpg": b"1", "1.cls": b"7"})
+    assert held_out("a.tar", *map(str, range(10))).label.tolist() == [7]
+
+
+def test_a_container_of_classes_that_are_not_known_is_not_evaluated_on():
+    tar("a.tar", {"cat/1.jpg": b"1", "emu/2.jpg": b"2"})
+    with pytest.raises(Problem, match=r"a\.tar holds classes that are not known: emu"):
+        held_out("a.tar", "cat", "dog")
+
+
+def test_a_class_in_val_that_train_has_not_is_refused_in_containers_too():
+    tar("a.tar", {"train/cat/1.jpg": b"1", "train/dog/2.jpg": b"2", "val/emu/3.jpg": b"3"})
+    with pytest.raises(Problem, match=r"a\.tar holds classes in val that train has not: emu"):
+        opened("a.tar")
+
+
+def test_a_pack_is_opened_as_a_pack(monkeypatch: pytest.MonkeyPatch):
+    numbered("d")
+    whole = opened()
+    filled("p", "pack.json")
+    monkeypatch.setattr(pack, "open_pack", lambda folder, config, *, seed: whole if folder == Path("p") else None)
+    assert opened("p") is whole
+    index = held_out("p", "emu", "dog", "cat", "bee")
+    assert len(index) == 60 and index.label.tolist() == [2] * 20 + [1] * 20 + [0] * 20
+
+
+def test_what_cannot_be_read_in_place_is_refused_before_anything_else():
+    for data in ("-", "https://example.org/a.tar"):
+        with pytest.raises(Problem) as found:
+            sources.prepared(DataConfig(data=data), show=False)
+        assert found.value.fix == f"stoker pack {data} DEST, and then give DEST"
+
+
+def test_a_link_to_a_folder_below_a_class_is_not_followed():
+    filled("d", "train/cat/1.jpg", "train/dog/2.jpg", "val/cat/3.jpg")
+    os.symlink("..", "d/train/cat/up")
+    assert paths(opened().train) == ["train/cat/1.jpg", "train/dog/2.jpg"]
+
+
+def test_a_folder_that_cannot_be_read_is_refused(monkeypatch: pytest.MonkeyPatch):
+    numbered("d")
+    listed = os.scandir
+
+    def guarded(folder: Path) -> object:
+        if Path(folder).name == "dog":
+            raise PermissionError(13, "Permission denied")
+        return listed(folder)
+
+    monkeypatch.setattr(os, "scandir", guarded)
+    assert "d/dog can't be read" in refused()
+
+
+def test_a_container_that_cannot_be_read_is_refused(monkeypatch: pytest.MonkeyPatch):
+    tar("a.tar", {"cat/1.jpg": b"1", "dog/2.jpg": b"2"})
+
+    def guarded(*_: object) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "open", guarded)
+    with pytest.raises(Problem, match=r"a\.tar can't be read: .*Permission denied"):
+        opened("a.tar")
