@@ -26,7 +26,7 @@ clean:
 	rm -rf .venv build *.egg-info src/*.egg-info .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.venv/ready: pyproject.toml constraints.txt
+.venv/ready: pyproject.toml constraints.txt setup.py $(wildcard src/stoker/data/native/*.h src/stoker/data/native/*.cpp)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Stoker needs Python 3.11 or newer, and $(PYTHON) is older. Fix: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	@echo "installing Stoker and what it needs into .venv; the first time this downloads torch"

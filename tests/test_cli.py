@@ -95,7 +95,7 @@ def test_why_eval_predict_inspect_and_doctor_answer_programs(
     found = said(["inspect", str(dial_folder)], capsys)
     assert found.keys() == {
         "data", "classes", "train_samples", "held_out_samples", "held_out", "total_bytes", "empty", "ignored_files",
-        "look",
+        "look", "sheet",
     }  # fmt: skip
     assert sum(found["classes"].values()) == 144 and found["look"]["formats"] == {"JPEG": 144}
     profile = said(["doctor"], capsys)

@@ -193,3 +193,122 @@ def test_the_order_of_a_million_samples_is_never_held_in_memory():
         tracemalloc.stop()
     # Even one byte a sample would be a million.
     assert peak < 800_000
+
+
+WINDOW = 1024
+PER_WINDOW = WINDOW // order.STRETCH
+
+
+def windowed(count: int, *, seed: int = 5, epoch: int = 0, window: int = WINDOW) -> np.ndarray:
+    return order.Windowed(count=count, seed=seed, epoch=epoch, window=window).at(0, count)
+
+
+def windowed_plans(
+    pace: Pace, *, epoch: int = 0, position: int = 0, epochs: int = 1, rank: int = 0, world: int = 1
+) -> list[Plan]:
+    place = {"epoch": epoch, "position": position, "epochs": epochs, "rank": rank, "world": world}
+    return list(training_plans(pace, seed=5, window=WINDOW, **place))
+
+
+@pytest.mark.parametrize("count", [1025, 1279, 1280, 1281, 2048, 5000, COUNT])
+@pytest.mark.parametrize("window", [1024, 1500])
+def test_a_windowed_epoch_holds_every_sample_once(count: int, window: int):
+    assert np.array_equal(np.sort(windowed(count, window=window)), np.arange(count))
+
+
+@pytest.mark.parametrize("count", [COUNT, 8 * WINDOW])
+def test_a_window_takes_whole_stretches(count: int):
+    drawn = order.Windowed(count=count, seed=5, epoch=0, window=WINDOW)
+    begin = 0
+    for end in drawn.window_ends.tolist():
+        stretches, sizes = np.unique(drawn.at(begin, end) // order.STRETCH, return_counts=True)
+        whole_ones = np.minimum(count - stretches * order.STRETCH, order.STRETCH)
+        assert sizes.tolist() == whole_ones.tolist()
+        assert len(stretches) == PER_WINDOW or end == count
+        begin = end
+    assert begin == count
+
+
+def test_the_stretches_of_a_window_come_from_anywhere_and_its_samples_are_mixed():
+    found = windowed(COUNT)
+    firsts = found[:WINDOW] // order.STRETCH
+    assert np.ptp(np.unique(firsts)) > PER_WINDOW
+    # Neighbours of a mixed window are of the same stretch one time in four.
+    assert (np.diff(firsts) == 0).mean() < 0.35
+    assert (np.abs(np.diff(found)) == 1).sum() < COUNT / 50
+
+
+@pytest.mark.parametrize("other", [{"seed": 6}, {"epoch": 1}])
+def test_another_seed_or_epoch_has_other_windows(other: dict[str, int]):
+    first, second = windowed(COUNT), windowed(COUNT, **other)
+    assert (first == second).sum() < 20
+    assert set(first[:WINDOW] // order.STRETCH) != set(second[:WINDOW] // order.STRETCH)
+
+
+def test_a_windowed_order_may_be_asked_for_in_any_pieces():
+    drawn, expected = order.Windowed(count=COUNT, seed=5, epoch=0, window=WINDOW), windowed(COUNT)
+    for place in [(9_000, 9_100), (0, 100), (1_000, 1_050), (1_023, 1_025), (500, 6_000), (COUNT - 1, COUNT)]:
+        assert np.array_equal(drawn.at(*place), expected[slice(*place)])
+
+
+def test_plans_follow_the_windowed_order_of_their_epoch():
+    pace = Pace(count=COUNT, batch=1000, atoms=3, last_step="keep")
+    for epoch in (0, 1):
+        samples = [s for plan in windowed_plans(pace, epochs=2) for s in plan.samples.tolist() if plan.epoch == epoch]
+        assert samples == windowed(COUNT, epoch=epoch).tolist()
+
+
+def test_a_window_as_large_as_the_data_shuffles_all():
+    pace = Pace(count=WINDOW, batch=100, atoms=1, last_step="keep")
+    assert [plain(plan) for plan in windowed_plans(pace)] == plans(pace, epochs=1)
+
+
+@pytest.mark.parametrize(("epoch", "step"), [(0, 1), (0, 77), (1, 0), (1, 40)])
+def test_going_on_from_a_position_gives_the_rest_of_a_windowed_order(epoch: int, step: int):
+    pace = Pace(count=COUNT, batch=128, atoms=2, last_step="keep")
+    rest = windowed_plans(pace, epochs=2, epoch=epoch, position=step * 128)
+    expected = windowed_plans(pace, epochs=2)[(epoch * pace.steps + step) * 2 :]
+    assert [plain(plan) for plan in rest] == [plain(plan) for plan in expected]
+    assert rest
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_processes_have_atoms_of_their_own_that_make_up_a_windowed_epoch(world: int):
+    pace = Pace(count=COUNT, batch=600, atoms=6, last_step="keep")
+    shared = [windowed_plans(pace, rank=rank, world=world) for rank in range(world)]
+    samples = [s for plans_of_one in shared for plan in plans_of_one for s in plan.samples.tolist()]
+    assert sorted(samples) == list(range(COUNT))
+    alone = sorted(plain(plan) for plan in windowed_plans(pace))
+    assert sorted(plain(plan) for plans_of_one in shared for plan in plans_of_one) == alone
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+@pytest.mark.parametrize(("batch", "atoms"), [(128, 1), (600, 6), (3000, 1), (9000, 3)])
+@pytest.mark.parametrize("position", [0, 3000])
+def test_a_stretch_is_announced_once_and_before_its_samples(world: int, batch: int, atoms: int, position: int):
+    pace = Pace(count=COUNT, batch=batch, atoms=atoms, last_step="keep")
+    for rank in range(world):
+        announced: list[tuple[int, int]] = []
+        for plan in windowed_plans(pace, position=position - position % batch, rank=rank, world=world):
+            announced += plan.coming
+            known = {first // order.STRETCH for first, _ in announced}
+            assert set((plan.samples // order.STRETCH).tolist()) <= known
+        assert len(announced) == len(set(announced))
+        firsts = [first for first, _ in announced]
+        assert [last for _, last in announced] == [min(first + order.STRETCH, COUNT) - 1 for first in firsts]
+        assert all(first % order.STRETCH == 0 for first in firsts)
+
+
+def test_every_stretch_is_announced_in_each_epoch_a_window_ahead():
+    pace = Pace(count=COUNT, batch=100, atoms=1, last_step="keep")
+    found = windowed_plans(pace, epochs=2)
+    for epoch in (0, 1):
+        coming = [plan.coming for plan in found if plan.epoch == epoch]
+        assert sorted(first for some in coming for first, _ in some) == list(range(0, COUNT, order.STRETCH))
+        assert len(coming[0]) == 2 * PER_WINDOW
+
+
+def test_an_order_without_windows_announces_nothing():
+    pace = Pace(count=COUNT, batch=100, atoms=1, last_step="keep")
+    found = training_plans(pace, seed=5, epoch=0, position=0, epochs=1, rank=0, world=1)
+    assert {plan.coming for plan in found} == {()}

@@ -47,7 +47,6 @@ struct Table {
   bool is_dc = false;
   bool is_made = false;
   uint32_t fast[1 << kLook];
-  uint32_t over[1 << kLook];  // the same for passing over: as many codes as fit, with the way before the last as value
   int32_t first_code[18];  // of each length, and where its values begin
   int32_t first_value[18];
   int32_t last_code[18];
@@ -56,7 +55,6 @@ struct Table {
   bool make(const JHUFF_TBL& from, bool dc);
   uint32_t entry(int length, int symbol, int room, int following) const;
   uint32_t longer(uint64_t buffer) const;
-  void make_over();
 };
 
 inline int extended(int value, int size) { return value < (1 << (size - 1)) ? value - (1 << size) + 1 : value; }
@@ -95,26 +93,8 @@ inline bool Table::make(const JHUFF_TBL& from, bool dc) {
     }
     last_code[length] = code;
   }
-  if (!dc) make_over();
   is_made = true;
   return true;
-}
-
-inline void Table::make_over() {
-  for (uint32_t look = 0; look < (1 << kLook); look++) {
-    over[look] = fast[look];
-    if (size_of(fast[look])) continue;
-    int bits = 0, way = 0, before = 0;
-    while (bits < kLook && way < DCTSIZE2) {
-      const uint32_t next = fast[(look << bits) & ((1 << kLook) - 1)];
-      // What is looked at beyond the bits that are known must not matter.
-      if (size_of(next) || bits + bits_of(next) > kLook) break;
-      before = way;
-      way += advance_of(next);
-      bits += bits_of(next);
-    }
-    over[look] = made_entry(bits, way, 0, before);
-  }
 }
 
 // The next bits of a scan. Kept in registers while a block is decoded.
@@ -267,14 +247,14 @@ template <bool kStored> inline bool Scan::block(JCOEF* into, const Table& dc, co
   // Wraps where a damaged picture goes beyond all sense.
   prediction = int(unsigned(prediction) + unsigned(value));
   if (kStored) into[0] = JCOEF(prediction);
+  // A pointer to the entries themselves saves an addition for each symbol, which everything waits for.
+  const uint32_t* const fast = ac.fast;
   int k = 0;
   while (k < DCTSIZE2 - 1) {
     bits.fill();
     uint32_t dropped = 0;  // adds up in its low 8 bits
     for (int turn = 0; turn < kAtOnce && k < DCTSIZE2 - 1; turn++) {
-      entry = (kStored ? ac.fast : ac.over)[bits.buffer >> (64 - kLook)];
-      // Codes behind the end of a block are not this table's.
-      if (!kStored && k + value_of(entry) >= DCTSIZE2 - 1) entry = ac.fast[bits.buffer >> (64 - kLook)];
+      entry = fast[bits.buffer >> (64 - kLook)];
       if (__builtin_expect(size_of(entry), 0)) break;
       bits.buffer <<= entry & 63;
       dropped += entry;
