@@ -159,6 +159,8 @@ def open_index(folder: Path, *, root: Path, digest: str | None = None) -> Index:
         raise Problem(f"the index in {folder} can't be read: {error}", fix="pack the data again") from None
     wrong = [name for name, column in columns.items() if column.dtype != COLUMNS[name]]
     lengths = {len(column) for name, column in columns.items() if name not in TABLE}
-    if wrong or len(lengths) > 1:
+    ends, file = columns["name_ends"], columns["file"]
+    is_whole = not wrong and len(lengths) == 1 and len(ends) > 0 and ends[0] >= 0 and (ends[1:] >= ends[:-1]).all()
+    if not is_whole or ends[-1] > len(columns["names"]) or (len(file) and not 0 <= file.max() < len(ends)):
         raise Problem(f"the index in {folder} is damaged: its columns don't fit together", fix="pack the data again")
     return Index(root=root, digest=digest, **columns)

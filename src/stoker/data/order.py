@@ -195,11 +195,10 @@ class Windowed:
         return self.order[stretch] * STRETCH + within
 
     def coming(self, start: int, stop: int) -> tuple[tuple[int, int], ...]:
-        """The stretches of this window and the next, said once, when the first of a window's samples are asked for."""
-        del stop
-        number = int(np.searchsorted(self.window_ends, start, side="right"))
-        first = max(number, self.told + 1)
-        last = min(number + 1, len(self.window_ends) - 1)
+        """The stretches of these windows and the next, said once, when a window's first samples are asked for."""
+        begin, end = np.searchsorted(self.window_ends, [start, stop - 1], side="right")
+        first = max(int(begin), self.told + 1)
+        last = min(int(end) + 1, len(self.window_ends) - 1)
         self.told = max(self.told, last)
         stretches = range(first * self.per_window, min((last + 1) * self.per_window, len(self.order)))
         count = int(self.ends[-1])

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from stoker.config import ImageConfig
 from stoker.data.index import COLUMNS, Index
 from stoker.data.order import Plan
+from stoker.errors import Problem
 
 MISSING = "no native decoder: Pillow decodes, at less than half the speed"
 CURE = "apt install g++ libjpeg-dev (or your system's), then install Stoker again"
@@ -119,20 +120,26 @@ class Engine:
 
     def __init__(self, index: Index, *, threads: int) -> None:
         lib = library()
-        assert lib is not None
-        self._lib, self._index = lib, index
+        self._engine: int | None = None
+        assert lib is not None and threads > 0
+        self._lib, self._index, self._owner = lib, index, os.getpid()
         self._names = np.ascontiguousarray(index.names)
         self._ends = np.ascontiguousarray(index.name_ends)
         # Files that hold many samples stay open; a folder of pictures would use up what the system allows.
         is_kept = len(index) > len(self._ends)
         root = os.fsencode(index.root) + b"/"
-        self._engine: int | None = lib.stoker_open(
+        self._engine = lib.stoker_open(
             threads, root, self._names.ctypes.data, self._ends.ctypes.data, len(self._ends), is_kept
         )
+        if self._engine is None:
+            raise Problem("the system lets no decode thread start", fix="raise the limit of processes: ulimit -u")
         self._tickets: dict[int, Ticket] = {}
 
     def submit(self, plan: Plan, pixels: NDArray[np.uint8], *, seed: int, look: Look) -> Ticket:
         """Begin a batch. Its pixels are whole once it was waited for."""
+        # Threads write where they are told to: what is wrong here would be a crash there.
+        assert self._engine is not None and pixels.flags.c_contiguous
+        assert pixels.nbytes == len(plan.positions) * look.side**2 * 3 and len(plan.samples) == len(plan.positions)
         names = ("file", "offset", "length", "codec", "width", "height")
         columns: dict[str, NDArray[Any] | None] = {
             name: None if (column := getattr(self._index, name)) is None else column[plan.samples] for name in names
@@ -153,13 +160,15 @@ class Engine:
 
     def wait(self, ticket: Ticket) -> Spent:
         """Wait until every sample of a batch is done or refused."""
+        assert self._engine is not None
+        del self._tickets[ticket.handle]
         read, decode = ctypes.c_int64(), ctypes.c_int64()
         self._lib.stoker_wait(self._engine, ticket.handle, ctypes.byref(read), ctypes.byref(decode))
-        del self._tickets[ticket.handle]
         return Spent(read_seconds=read.value / 1e9, decode_seconds=decode.value / 1e9)
 
     def will_need(self, first: int, last: int) -> None:
         """Tell the system that the samples from first to last will be read soon, where they lie in one piece."""
+        assert self._engine is not None
         index = self._index
         if index.file[first] == index.file[last]:
             begin = int(index.offset[first])
@@ -169,7 +178,9 @@ class Engine:
     def close(self) -> None:
         """End the threads; what is not done yet is dropped."""
         if self._engine is not None:
-            self._lib.stoker_close(self._engine)
+            # A forked child has the engine but not its threads.
+            if os.getpid() == self._owner:
+                self._lib.stoker_close(self._engine)
             self._engine = None
             self._tickets.clear()
 

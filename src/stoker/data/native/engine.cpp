@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <errno.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -57,7 +58,8 @@ class Files {
   Files(const char* root, const uint8_t* names, const int64_t* ends, int64_t count, bool is_kept)
       : root_(root), names_(names), ends_(ends), count_(count) {
     rlimit limit{};
-    const int64_t room = getrlimit(RLIMIT_NOFILE, &limit) ? 256 : int64_t(limit.rlim_cur) / 4;
+    // Without a limit the number is the largest there is.
+    const int64_t room = getrlimit(RLIMIT_NOFILE, &limit) ? 256 : int64_t(limit.rlim_cur / 4);
     kept_ = is_kept ? std::min(count, room) : 0;
     open_ = std::make_unique<std::atomic<int>[]>(kept_);
     for (int64_t k = 0; k < kept_; k++) open_[k] = -1;
@@ -84,6 +86,7 @@ class Files {
  private:
   int opened(int64_t file) const {
     const int64_t begin = file ? ends_[file - 1] : 0;
+    if (begin < 0 || ends_[file] < begin) return -1;
     const std::string path = root_ + std::string(reinterpret_cast<const char*>(names_) + begin, ends_[file] - begin);
     return open(path.c_str(), O_RDONLY | O_CLOEXEC);
   }
@@ -98,7 +101,11 @@ class Engine {
  public:
   Engine(int threads, const char* root, const uint8_t* names, const int64_t* ends, int64_t files, bool is_kept)
       : files_(root, names, ends, files, is_kept) {
-    for (int k = 0; k < threads; k++) threads_.emplace_back([this] { work(); });
+    try {
+      for (int k = 0; k < threads; k++) threads_.emplace_back([this] { work(); });
+    } catch (const std::system_error&) {
+      if (threads_.empty()) throw;  // a limit of the system: fewer do as well
+    }
   }
   ~Engine() {
     {
@@ -187,11 +194,14 @@ class Engine {
   // The bytes of a sample, or fewer where the file ends or the disk fails.
   size_t read(const Request& request, int64_t sample, std::vector<uint8_t>& raw) {
     const size_t length = request.length[sample];
-    if (raw.size() < length) raw.resize(length);
     const int descriptor = files_.take(request.file[sample]);
     if (descriptor < 0) return 0;
+    // A damaged index must not make us ask for gigabytes.
+    struct stat said {};
+    const bool is_there = !fstat(descriptor, &said) && request.offset[sample] + int64_t(length) <= said.st_size;
+    if (is_there && raw.size() < length) raw.resize(length);
     size_t got = 0;
-    while (got < length) {
+    while (is_there && got < length) {
       const ssize_t more = pread(descriptor, raw.data() + got, length - got, request.offset[sample] + got);
       if (more < 0 && errno == EINTR) continue;
       if (more <= 0) break;
@@ -214,7 +224,7 @@ class Engine {
       } else if (length == request.length[sample]) {
         status = decoded(request, sample, decoder, raw.data(), length);
       }
-    } catch (const std::bad_alloc&) {
+    } catch (const std::exception&) {
       status = kTooLarge;
     }
     batch.decode_ns += nanoseconds_since(began);
@@ -226,7 +236,7 @@ class Engine {
     uint8_t* out = request.pixels + size_t(sample) * request.look.side * request.look.side * 3;
     const auto codec = Codec(request.codec[sample]);
     if (codec == kJpeg) return decoder.jpeg(raw, length, request.look, &drawn, out);
-    if (!request.width || !request.height) return kNotJpeg;
+    if (codec > kPlanes || !request.width || !request.height) return kNotJpeg;
     return decoder.pixels(raw, length, codec, request.width[sample], request.height[sample], request.look, &drawn, out);
   }
 
@@ -267,7 +277,11 @@ const char* stoker_built_with() {
 }
 
 void* stoker_open(int threads, const char* root, const uint8_t* names, const int64_t* ends, int64_t files, int is_kept) {
-  return new Engine(threads, root, names, ends, files, is_kept != 0);
+  try {
+    return new Engine(threads, root, names, ends, files, is_kept != 0);
+  } catch (const std::exception&) {
+    return nullptr;
+  }
 }
 
 void stoker_close(void* engine) { delete static_cast<Engine*>(engine); }
