@@ -87,8 +87,7 @@ inline void Decoder::to_rgb(J_COLOR_SPACE space, const uint8_t* from, uint8_t* i
 
 inline void Decoder::read(jpeg_decompress_struct* info, const uint8_t* end, const Look& look, Draws* drawn,
                           uint8_t* out) {
-  const int width = info->image_width, height = info->image_height;
-  const Box box = chosen_box(width, height, look, drawn);
+  const Box box = chosen_box(info->image_width, info->image_height, look, drawn);
   // Where factors of four leave colours to be widened after halving, libjpeg-turbo's crop goes wrong: not halved.
   const int smaller = std::max(info->max_h_samp_factor, info->max_v_samp_factor) > 2 ? 1 : denominator(box, look);
   info->scale_num = 1, info->scale_denom = smaller;
@@ -107,7 +106,6 @@ inline void Decoder::read(jpeg_decompress_struct* info, const uint8_t* end, cons
   part.high = std::min(right, std::max(int(std::ceil(part.left + part.width + reach)), part.low + 1));
   part.top_low = std::max(0, int(std::floor(part.top - reach)));
   part.top_high = std::min(bottom, std::max(int(std::ceil(part.top + part.height + reach)), part.top_low + 1));
-  resampler_.begin(part, look.side, out);
 
   // A column more on each side, because colours are smoothed across neighbours.
   JDIMENSION begin = std::max(0, part.low - 1), length = std::min(right, part.high + 2) - int(begin);
@@ -121,18 +119,15 @@ inline void Decoder::read(jpeg_decompress_struct* info, const uint8_t* end, cons
 #endif
     if (is_ours) scan_.want(begin / align, (begin + length + align - 1) / align - 1);
   }
-  wide_.resize((size_t(info->output_width) + kSlack) * 4);
+  const int lead = part.low - int(begin), width = info->output_width;
+  resampler_.begin(part, look.side, out, lead, width);
   const int first = resampler_.first_line(), last = resampler_.last_line();
   if (first > 0) jpeg_skip_scanlines(info, first);
-  const size_t skipped = size_t(part.low) - begin;
+  if (channels != 3) wide_.resize(size_t(width + kSlack) * channels);
   for (int number = first; number <= last; number++) {
-    JSAMPROW row = wide_.data();
+    JSAMPROW row = channels == 3 ? resampler_.line(number) : wide_.data();
     if (jpeg_read_scanlines(info, &row, 1) != 1) leave(reinterpret_cast<j_common_ptr>(info));
-    if (channels == 3) {
-      memcpy(resampler_.line(number), row + 3 * skipped, 3 * size_t(part.high - part.low));
-    } else {
-      to_rgb(info->out_color_space, row + channels * skipped, resampler_.line(number), part.high - part.low);
-    }
+    if (channels != 3) to_rgb(info->out_color_space, row, resampler_.line(number), width);
     resampler_.ready(number);
   }
 }
@@ -179,8 +174,8 @@ inline Status Decoder::pixels(const uint8_t* raw, size_t length, Codec codec, in
     part.low = int(box.left), part.high = int(box.left + box.width);
     part.top_low = int(box.top), part.top_high = int(box.top + box.height);
   }
-  resampler_.begin(part, look.side, out);
   const int across = part.high - part.low;
+  resampler_.begin(part, look.side, out, 0, across);
   for (int number = resampler_.first_line(); number <= resampler_.last_line(); number++) {
     const size_t at = size_t(number) * width + part.low;
     uint8_t* line = resampler_.line(number);

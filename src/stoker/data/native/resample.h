@@ -67,8 +67,10 @@ inline void Weights::make(double begin, double length, int low, int high, int co
   }
 }
 
-// Lines of bytes, weighted and added up, with kPixelBits of fraction.
-inline void blend_lines(const uint8_t* const* lines, const int16_t* weights, int count, int16_t* into, int length) {
+// Lines of bytes, weighted and added up, with kPixelBits of fraction. Inlined with a number for `count` where there are
+// few, so that the inner loop goes away.
+inline __attribute__((always_inline)) void blend_some(const uint8_t* const* lines, const int16_t* weights, int count,
+                                                      int16_t* into, int length) {
   int at = 0;
 #if defined(__aarch64__)
   for (; at + 16 <= length; at += 16) {
@@ -105,6 +107,25 @@ inline void blend_lines(const uint8_t* const* lines, const int16_t* weights, int
       sum += ((lines[k][at] << kPixelBits) * weights[k] + (1 << (kDownBits - 1))) >> kDownBits;
     }
     into[at] = int16_t(std::min(sum, 32767));
+  }
+}
+
+template <int kCount> void blend_lines(const uint8_t* const* lines, const int16_t* weights, int16_t* into, int length) {
+  const uint8_t* from[kCount];
+  int16_t by[kCount];
+  std::copy(lines, lines + kCount, from);
+  std::copy(weights, weights + kCount, by);
+  blend_some(from, by, kCount, into, length);
+}
+
+inline void blend_lines(const uint8_t* const* lines, const int16_t* weights, int count, int16_t* into, int length) {
+  switch (count) {
+    case 2: return blend_lines<2>(lines, weights, into, length);
+    case 3: return blend_lines<3>(lines, weights, into, length);
+    case 4: return blend_lines<4>(lines, weights, into, length);
+    case 5: return blend_lines<5>(lines, weights, into, length);
+    case 6: return blend_lines<6>(lines, weights, into, length);
+    default: return blend_some(lines, weights, count, into, length);
   }
 }
 
@@ -167,15 +188,16 @@ inline void resize_line(const int16_t* line, const Weights& along, int count, ui
 // Takes a picture's lines from top to bottom and writes the resized lines as soon as they can be made.
 class Resampler {
  public:
-  // The part (left, top, width, height) of lines that begin at column `from` -> side x side pixels, packed, in `out`.
-  // [low, high) are the columns and [top_low, top_high) the lines that may be used.
+  // The part (left, top, width, height) of a picture -> side x side pixels, packed, in `out`. [low, high) are the columns
+  // and [top_low, top_high) the lines that may be used.
   struct Part {
     double left, top, width, height;
     int low, high, top_low, top_high;
     bool is_flipped;
   };
-  void begin(const Part& part, int side, uint8_t* out);
-  // The place for the next line: its bytes must begin at column part.low. Then say that it is there.
+  // Lines will be `width` pixels long, and begin `lead` pixels before part.low.
+  void begin(const Part& part, int side, uint8_t* out, int lead, int width);
+  // The place for a line. Then say that it is there.
   uint8_t* line(int number) { return &lines_[size_t(number % room_) * stride_]; }
   void ready(int number);
   int first_line() const { return down_.first.front(); }
@@ -190,7 +212,7 @@ class Resampler {
   std::vector<uint8_t> row_;
   std::vector<const uint8_t*> sources_;
   size_t stride_ = 0;
-  int room_ = 0, side_ = 0, next_ = 0, width_ = 0, last_ = 0;
+  int room_ = 0, side_ = 0, next_ = 0, width_ = 0, last_ = 0, lead_ = 0;
   uint8_t* out_ = nullptr;
 };
 
@@ -201,11 +223,12 @@ inline int Resampler::used(int place) const {
   return count;
 }
 
-inline void Resampler::begin(const Part& part, int side, uint8_t* out) {
+inline void Resampler::begin(const Part& part, int side, uint8_t* out, int lead, int width) {
   along_.make(part.left - part.low, part.width, 0, part.high - part.low, side, kAlongBits, part.is_flipped);
   down_.make(part.top, part.height, part.top_low, part.top_high, side, kDownBits, false);
   width_ = 3 * (part.high - part.low);
-  stride_ = (size_t(width_) + 2 * kSlack + 63) & ~size_t(63);
+  lead_ = 3 * lead;
+  stride_ = (3 * size_t(width) + 2 * kSlack + 63) & ~size_t(63);
   room_ = down_.taps + 1;
   side_ = side;
   next_ = 0;
@@ -225,7 +248,7 @@ inline void Resampler::ready(int number) {
     const int first = down_.first[next_];
     const int count = used(next_);
     if (first + count - 1 > number) return;
-    for (int k = 0; k < count; k++) sources_[k] = line(first + k);
+    for (int k = 0; k < count; k++) sources_[k] = line(first + k) + lead_;
     blend_lines(sources_.data(), &down_.weights[size_t(next_) * down_.taps], count, blended_.data(), width_);
     resize_line(blended_.data(), along_, side_, row_.data());
     memcpy(out_ + size_t(next_) * 3 * side_, row_.data(), 3 * side_);
