@@ -1,14 +1,16 @@
 import contextlib
 import importlib.util
 import json
+import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from PIL import Image
 
 from stoker import api, cli
-from stoker.bench import loader, peers
+from stoker.bench import contest, loader, peers
 from stoker.bench.contest import Failed
 from stoker.bench.job import Job, Photos
 from stoker.bench.loader import Entrant, Field, Rival
@@ -124,3 +126,22 @@ def test_the_fastest_peer_is_of_equal_quality_and_not_stoker_itself() -> None:
     absent = rival("spdl", ratio=None, is_equal=None)
     assert loader.fastest((aliased, ours, absent, rival("dali", ratio=1.2), rival("loop", ratio=1.5))) == "dali"
     assert loader.fastest((aliased, ours, absent)) is None
+
+
+def test_a_peer_that_hangs_is_ended_and_said_to_have_failed(monkeypatch: pytest.MonkeyPatch):
+    contestant = contest.Contestant(peers.STOKER)
+    pid = contestant._process.pid
+    monkeypatch.setattr(contest, "MOST_SECONDS", 0.2)
+    with pytest.raises(contest.Failed, match="longer than"):
+        contestant._asked(hang, None)
+    contestant.close()
+    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def hang(*_: object) -> None:
+    time.sleep(1000)
+
+
+@pytest.mark.parametrize(("workers", "keys"), [(1, {"loop"}), (2, {"ours"})])
+def test_one_loop_is_compared_on_one_core_and_one_thread_on_many(workers: int, keys: set[str]):
+    assert {peer.key for peer in peers.PEERS if peer.key in ("loop", "ours") and peer.fits(workers)} == keys

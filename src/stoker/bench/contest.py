@@ -1,21 +1,24 @@
 """A contestant in a process of its own, on cores of its own: what it measures there, round after round."""
 
+import multiprocessing
 import os
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing import get_context
 from typing import TypeVar
 
 import numpy as np
+import psutil
 
 from stoker.bench import peers
 from stoker.bench.job import Job
 from stoker.bench.thread_peers import pillow_pixels
 
 Found = TypeVar("Found")
+# A job takes some seconds. What takes this long will never end.
+MOST_SECONDS = 300
 
 
 class Failed(Exception):
@@ -27,7 +30,8 @@ class Contestant:
 
     def __init__(self, peer: peers.Peer) -> None:
         self.peer = peer
-        self._pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=quiet)
+        self._pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"), initializer=quiet)
+        self._process = psutil.Process(self._pool.submit(os.getpid).result())
 
     def rate(self, job: Job) -> float:
         """Samples a second over a job."""
@@ -41,9 +45,18 @@ class Contestant:
         """End the process."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
+    def kill(self) -> None:
+        """End the process and all that it has started, at once."""
+        for process in (*self._process.children(recursive=True), self._process):
+            process.kill()
+
     def _asked(self, what: Callable[[str, Job], Found], job: Job) -> Found:
         try:
-            return self._pool.submit(what, self.peer.key, job).result()
+            return self._pool.submit(what, self.peer.key, job).result(timeout=MOST_SECONDS)
+        except TimeoutError:
+            # It may hang for good; its workers with it.
+            self.kill()
+            raise Failed(f"it took longer than {MOST_SECONDS} s") from None
         except BrokenProcessPool:
             raise Failed("its process was killed or crashed") from None
         except Exception as error:

@@ -131,7 +131,7 @@ def compare(
         ours = entered(held, ground, peers.STOKER, show=show)
         if isinstance(ours, Rival):
             raise Problem(f"Stoker's own loader failed: {ours.note}", fix=f"see: stoker inspect {data}")
-        entries = [entered(held, ground, peer, show=show) for peer in wanted if workers == 1 or not peer.is_loop]
+        entries = [entered(held, ground, peer, show=show) for peer in wanted if peer.fits(workers)]
         entrants = [entry for entry in entries if isinstance(entry, Entrant)]
         steps = measured(ground, ours, entrants, rounds=rounds)
         progress.follow(steps, total=rounds * len(entrants), what="measuring", show=show)

@@ -27,6 +27,11 @@ class Peer:
     is_loop: bool = False
     """whether it is one loop on one core, which is compared where others have one core too"""
     is_ours: bool = False
+    """whether it is Stoker in one thread, which shows what more threads are worth"""
+
+    def fits(self, workers: int) -> bool:
+        """Whether a comparison on so many cores says anything."""
+        return workers == 1 if self.is_loop else workers > 1 or not self.is_ours
 
     def missing(self) -> list[str]:
         """The modules that are not installed."""
@@ -44,7 +49,7 @@ def is_installed(module: str) -> bool:
 STOKER = Peer(key="stoker", name="Stoker", load=threads.stoker, is_ours=True)
 PEERS = (
     Peer(key="loop", name="Pillow, one loop", load=threads.pillow_loop, is_loop=True),
-    Peer(key="ours", name="Stoker, one loop", load=threads.stoker_loop, is_loop=True, is_ours=True),
+    Peer(key="ours", name="Stoker, one thread", load=threads.stoker_alone, is_ours=True),
     Peer(key="pillow", name="torch DataLoader, Pillow", load=workers.torch_pillow, has_processes=True),
     Peer(key="torchvision", name="torch DataLoader, torchvision.io", load=workers.torch_io, has_processes=True),
     Peer(

@@ -14,7 +14,7 @@ from PIL import Image
 
 from stoker.bench.job import BATCH, SEED, Job
 from stoker.config import ImageConfig
-from stoker.data import augment, decode, index, native, order
+from stoker.data import index, order
 
 Batches = Iterator[tuple[NDArray[np.int64], NDArray[np.uint8]]]
 AHEAD = 4
@@ -28,7 +28,17 @@ def cut(job: Job) -> list[NDArray[np.int64]]:
 
 
 def stoker(job: Job) -> Batches:
-    """Load with Stoker."""
+    """Load with Stoker, a thread for each core."""
+    return stoker_in(job, threads=job.workers)
+
+
+def stoker_alone(job: Job) -> Batches:
+    """Load with Stoker, in one thread."""
+    return stoker_in(job, threads=1)
+
+
+def stoker_in(job: Job, *, threads: int) -> Batches:
+    """Load with Stoker in some threads."""
     from stoker.data.loader import Loader
 
     names = [job.file(row).lstrip("/") for row in range(len(job.rows))]
@@ -38,31 +48,12 @@ def stoker(job: Job) -> Batches:
     pace = order.Pace(count=len(rows), batch=BATCH, atoms=1, last_step="drop")
     plans = order.training_plans(pace, seed=SEED, epoch=job.epoch, position=0, epochs=job.epoch + 1, rank=0, world=1)
     image = ImageConfig(resolution=job.side)
-    loader = Loader(rows, plans, image=image, seed=SEED, threads=job.workers, ahead=AHEAD, pin=False)
+    loader = Loader(rows, plans, image=image, seed=SEED, threads=threads, ahead=AHEAD, pin=False)
     try:
         for batch in loader:
             yield batch.labels.numpy(), batch.pixels.numpy()
     finally:
         loader.close()
-
-
-def stoker_loop(job: Job) -> Batches:
-    """Decode with Stoker in one loop, without a loader."""
-    image = ImageConfig(resolution=job.side)
-    look = native.look(image, is_random=True) if native.library() is not None else None
-    positions = np.arange(len(job.rows))
-    drawn = augment.draws(SEED, epoch=job.epoch, positions=positions)
-    for start, rows in zip(positions[::BATCH].tolist(), cut(job), strict=True):
-        pixels = np.empty((len(rows), job.side, job.side, 3), np.uint8)
-        for place, row in enumerate(rows.tolist()):
-            raw, position = job.raw(row), start + place
-            done = None
-            if look is not None:
-                done = native.decoded(raw, look=look, seed=SEED, epoch=job.epoch, position=position)
-            if done is None:
-                done = decode.training_pixels(raw, drawn=drawn[position], config=image)
-            pixels[place] = done
-        yield rows, pixels
 
 
 def pillow_loop(job: Job) -> Batches:
