@@ -1,4 +1,4 @@
-"""Builds the native decoder with the package. Without a compiler or libjpeg-turbo it is left out: Pillow decodes then."""
+"""Builds the native decoder with the package. Without a compiler or libjpeg-turbo it is left out: Pillow decodes."""
 
 import platform
 
