@@ -265,6 +265,11 @@ def test_a_missing_timm_is_a_warning() -> None:
     assert (found.level, found.fix) == ("warn", "run `pip install timm`")
 
 
+def test_a_missing_native_decoder_is_a_warning_that_names_the_cure() -> None:
+    found = complaint(packages={"torchvision": "0.25.0", "timm": "1.0", "native decoder": None})
+    assert found.level == "warn" and "libjpeg-dev" in (found.fix or "")
+
+
 def test_several_troubles_are_all_named() -> None:
     found = complaints(
         cores=Cores(allotted=8, present=64, limited_by="cgroup quota"),

@@ -7,7 +7,7 @@ import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
-from stoker.findings import Finding, TorchReport, findings
+from stoker.findings import NATIVE, Finding, TorchReport, findings
 from stoker.machine import gauges
 from stoker.machine.gauges import Cores, Disk, Gpu, Memory
 
@@ -38,10 +38,13 @@ class MachineProfile:
 
 def examine(disk_path: Path) -> MachineProfile:
     """This machine, for training whose files go to `disk_path`; on a GPU, a small computation is tried."""
+    from stoker.data import native
+
     # The GPUs are read first: trying CUDA takes some of their memory for as long as this process lives.
     gpus, cores, memory, disk = gauges.gpus(), gauges.cores_allotted(), gauges.memory_allotted(), gauges.disk(disk_path)
     shm_bytes, visible_devices = gauges.shared_memory_bytes(), os.environ.get("CUDA_VISIBLE_DEVICES")
-    python, torch, packages = platform.python_version(), _torch(), {name: _package_version(name) for name in PACKAGES}
+    python, torch = platform.python_version(), _torch()
+    packages = {name: _package_version(name) for name in PACKAGES} | {NATIVE: native.built_with()}
     return MachineProfile(
         python=python,
         platform=platform.platform(),
