@@ -236,3 +236,22 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(f"\n{name} " in told for name in cli.COMMANDS)
     assert cli.main(["trian"]) == 2
     assert "did you mean stoker train?" in capsys.readouterr().err
+
+
+def test_a_contact_sheet_that_can_not_be_written_is_refused_before_anything_is_decoded(
+    dial_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stoker.data.survey.looks", lambda *_, **__: pytest.fail("decoded"))
+    with pytest.raises(Problem, match="contact sheet"):
+        api.inspect(str(dial_folder), sheet="nowhere/sheet.png", show=False)
+
+
+def test_packing_with_fewer_than_no_workers_is_refused(dial_folder: Path) -> None:
+    with pytest.raises(Problem, match="workers is -1"):
+        api.pack(dial_folder, "p", workers=-1, show=False)
+
+
+def test_data_in_the_place_of_a_recipe_is_refused_with_the_flag_for_it(dial_folder: Path) -> None:
+    with pytest.raises(Problem) as found:
+        api.configured(str(dial_folder))
+    assert found.value.fix == f"data is given with --data {dial_folder}"

@@ -138,6 +138,8 @@ def inspect(
     from stoker.data import sources, survey
 
     found = sources.open_source(DataConfig(data=data, allow_bad=1.0, cache=cache), seed=0, show=show)
+    if sheet is not None:
+        sheets.check_place(Path(sheet))
     threads = gauges.cores_allotted().allotted
     both = (found.train, found.held_out)
     total = sum(len(index) for index in both)
@@ -155,11 +157,7 @@ def inspect(
         int((found.train.label == n).sum() + (found.held_out.label == n).sum()) for n in range(len(found.classes))
     ]
     if sheet is not None:
-        drawn = sheets.contact_sheet(found)
-        try:
-            drawn.save(sheet, format="PNG")
-        except OSError as error:
-            raise Problem(f"the contact sheet can't be written: {error}", fix="give another place: --sheet") from None
+        sheets.contact_sheet(found).save(sheet, format="PNG")
     return Inspection(
         data=data,
         classes=dict(zip(found.classes, counts, strict=True)),
@@ -183,13 +181,15 @@ def pack(
     keep: bool = False,
     holdout: float = 0.1,
     seed: int = 0,
-    shard_samples: int = 4096,
+    shard_samples: int = 1024,
     allow_bad: float = 0.01,
     workers: int = 0,
     cache: str = "data",
     show: bool = True,
 ) -> "Packed":
     """Make a pack of any source, or go on with it: the same call again is resume."""
+    if workers < 0:
+        raise Problem(f"workers is {workers}", fix="give 1 or more, or 0 to take the cores allotted")
     from stoker.data import packing
     from stoker.data.packing import encode
 

@@ -106,10 +106,10 @@ class PackFlags:
     keep: bool = False
     """leave the bytes of all pictures as they are"""
     holdout: float = 0.1
-    """share of the samples kept for evaluation where the source has no split of its own"""
+    """share of the samples kept for evaluation where the source has no split of its own; 0 keeps none"""
     seed: int = 0
     """the number that the order and the held-out share come from"""
-    shard_samples: int = 4096
+    shard_samples: int = 1024
     """samples in a tar"""
     allow_bad: float = 0.01
     """share of unreadable samples that is tolerated"""
@@ -234,6 +234,7 @@ def answer(value: Any, *, json: bool, show: Callable[[Any], None], code: int = 0
     return code
 
 
+LOST = "what was not saved yet is lost"
 COMMANDS: dict[str, Callable[..., int]] = {
     "train": train,
     "work": work,
@@ -264,7 +265,8 @@ def main(words: list[str] | None = None) -> int:
         shown.problem(problem)
         return 2
     except KeyboardInterrupt:
-        print("left at once; what was not saved yet is lost", file=sys.stderr)
+        what = "whole shards are kept: the same command again goes on after them" if name == "pack" else LOST
+        print(f"left at once; {what}", file=sys.stderr)
         return 130
     except BrokenPipeError:
         # Whoever read the answer has read enough; nothing more may be written, not even at the end of the process.

@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Callable
+from pathlib import Path
 
 from stoker.config import Config, DataConfig, ImageConfig, ModelConfig, OptimConfig, SaveConfig, TrainConfig
 from stoker.errors import Problem
@@ -10,7 +11,7 @@ from stoker.errors import Problem
 def demo() -> Config:
     """A small network learns to read the built-in pressure gauges on two CPU cores.
 
-    Reaches 96.8 % held-out top-1 (seed 1: 96.3 %) in 4 epochs, 93 s on two ARM Neoverse-N1 cores (2026-11-15).
+    Reaches 95.9 % held-out top-1 in 4 epochs of 125 steps of 0.16 s, on two ARM Neoverse-N1 cores (2026-11-15).
     """
     return Config(
         data=DataConfig(data="dials:4000x96"),
@@ -31,5 +32,7 @@ def recipe(name: str) -> Config:
     if name not in RECIPES:
         near = difflib.get_close_matches(name, RECIPES, n=1)
         hint = f"did you mean {near[0]}?" if near else f"recipes are {', '.join(RECIPES)}"
+        if Path(name).exists():
+            hint = f"data is given with --data {name}"
         raise Problem(f"no recipe is called {name}", fix=hint)
     return RECIPES[name]()

@@ -118,7 +118,7 @@ def inspection(value: Inspection) -> None:
     histogram(value.classes, out)
     if value.ignored_files:
         out.print(f"ignored  {value.ignored_files} files whose names are no picture's")
-    bad = {**dict.fromkeys(value.empty, "the file is empty"), **look.bad}
+    bad = {**dict.fromkeys(value.empty, "the file is empty or not there"), **look.bad}
     out.print(f"bad      {len(bad)} files can't be read" if bad else "bad      none")
     for path, reason in list(bad.items())[:LONGEST_LIST]:
         out.print(f"         {path}: {reason}", markup=False)
@@ -138,8 +138,12 @@ def packed(value: Any) -> None:
     out.print(f"classes  {len(record.classes):,}")
     where = f", listed with their reasons in {value.folder / 'bad.csv'}" if record.bad else ""
     out.print(f"bad      {units.count_text(record.bad, 'sample')}{where}", markup=False)
-    out.print(f"pack     {value.folder}{', finished before: there was nothing to do' if value.was_done else ''}")
-    out.print(f"next     stoker train --data {value.folder}")
+    already = ", finished before: there was nothing to do" if value.was_done else ""
+    out.print(f"pack     {value.folder}{already}", markup=False)
+    if value.note:
+        out.print(f"note     {value.note}", markup=False)
+    use = "stoker train" if "train" in record.splits else "stoker eval RUN"
+    out.print(f"next     {use} --data {value.folder}", markup=False)
 
 
 def histogram(classes: Mapping[str, int], out: Console) -> None:

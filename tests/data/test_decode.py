@@ -141,3 +141,13 @@ def test_a_picture_cut_anywhere_is_read_or_unreadable_and_nothing_else(form: str
         except decode.Unreadable as error:
             reasons.append(str(error))
     assert len(reasons) > 40 and all(reasons)
+
+
+def test_what_pillow_calls_an_error_of_its_own_is_an_unreadable_picture(monkeypatch: pytest.MonkeyPatch):
+    def failing(*_: object) -> None:
+        raise RuntimeError("Failed to decode image")
+
+    picture = decode.opened(encoded(photo()))
+    monkeypatch.setattr(picture, "load", failing)
+    with pytest.raises(decode.Unreadable, match="Failed to decode image"):
+        decode.rgb(picture)

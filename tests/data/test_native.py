@@ -464,3 +464,15 @@ def test_memory_does_not_grow_over_batches(tmp_path: Path, samples: list[bytes])
         sizes.append(psutil.Process().memory_info().rss)
     engine.close()
     assert sizes[-1] - sizes[19] < 4_000_000
+
+
+def test_files_with_whole_paths_are_decoded_too(tmp_path: Path, samples: list[bytes]):
+    stored, count = in_files(tmp_path, samples), len(samples)
+    names = [str(stored.path(sample)) for sample in range(count)]
+    whole = index.of_files(tmp_path / "elsewhere", names, sizes=[*map(len, samples)], labels=[0] * count)
+    engine = native.Engine(replace(whole, codec=stored.codec), threads=2)
+    pixels = np.empty((count, *EACH), np.uint8)
+    ticket = engine.submit(planned(np.arange(count)), pixels, seed=7, look=LOOK)
+    engine.wait(ticket)
+    engine.close()
+    assert not ticket.status.any()

@@ -2,8 +2,8 @@
 
 import hashlib
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +31,8 @@ class Dataset:
     """samples of no bytes, left out of the indexes"""
     ignored: int = 0
     """files or records that hold no picture"""
+    others: Mapping[str, Index] = field(default_factory=dict)
+    """held-out parts of the source's own that are not evaluated on, by name; only where they were asked for"""
     whole: Index | None = None
     """all samples, where the source has no split of its own and a seeded share was set aside"""
 

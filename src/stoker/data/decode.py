@@ -19,7 +19,9 @@ from stoker.data.index import GREY, JPEG, OTHER, PLANES, Index
 
 Pixels = NDArray[np.uint8]
 # What Pillow's decoders raise on bytes that are no picture, or only a part of one.
-ERRORS = (OSError, SyntaxError, ValueError, EOFError, IndexError, struct.error, Image.DecompressionBombError)
+ERRORS = (
+    OSError, SyntaxError, ValueError, EOFError, IndexError, RuntimeError, struct.error, Image.DecompressionBombError,
+)  # fmt: skip
 
 
 # Once, before there are threads: Pillow loads its plugins at first need, and two threads at once may miss some.

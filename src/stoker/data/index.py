@@ -155,7 +155,7 @@ def open_index(folder: Path, *, root: Path, digest: str | None = None) -> Index:
             for name in COLUMNS
             if (path := folder / f"{name}.npy").exists() or name not in OPTIONAL
         }
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError) as error:
         raise Problem(f"the index in {folder} can't be read: {error}", fix="pack the data again") from None
     wrong = [name for name, column in columns.items() if column.dtype != COLUMNS[name]]
     lengths = {len(column) for name, column in columns.items() if name not in TABLE}

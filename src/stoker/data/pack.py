@@ -101,11 +101,14 @@ def open_pack(folder: Path, config: DataConfig, *, seed: int) -> Dataset:
     """Map a finished pack's index into memory. Reads no sample, but sees that every shard is there."""
     record = read_record(folder)
     check_shards(folder, record)
-    held_out_name = next((name for name in HELD_OUT if name in record.splits), None)
     if "train" not in record.splits:
-        raise Problem(f"{folder} holds no samples to train on", fix="pack data with a train split, or with none")
+        raise Problem(
+            f"{folder} holds no samples to train on",
+            fix=f"pack data with a train split, or with none; to evaluate on it: stoker eval RUN --data {folder}",
+        )
     train = opened(folder, record, "train")
-    if held_out_name is None:
+    held_out_name, *others = [name for name in HELD_OUT if name in record.splits] or [""]
+    if not held_out_name:
         return dataset.split(train, name=record.name, classes=record.classes, holdout=config.holdout, seed=seed)
     return Dataset(
         name=record.name,
@@ -113,7 +116,16 @@ def open_pack(folder: Path, config: DataConfig, *, seed: int) -> Dataset:
         train=train,
         held_out=opened(folder, record, held_out_name),
         held_out_name=held_out_name,
+        others={name: opened(folder, record, name) for name in others},
     )
+
+
+def held_out(folder: Path) -> tuple[Index, tuple[str, ...]]:
+    """The samples of a finished pack to evaluate on, and its classes: a held-out split, or all where there is none."""
+    record = read_record(folder)
+    check_shards(folder, record)
+    split = next((name for name in HELD_OUT if name in record.splits), "train")
+    return opened(folder, record, split), record.classes
 
 
 def opened(folder: Path, record: PackRecord, split: str) -> Index:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -9,6 +10,7 @@ from PIL import Image, ImageDraw, ImageFont
 from stoker.data import decode
 from stoker.data.dataset import Dataset
 from stoker.data.index import Index
+from stoker.errors import Problem
 
 TILE, GAP, LABEL, BAR, HEAD = 112, 6, 190, 170, 40
 COLUMNS, MOST_ROWS = 8, 25
@@ -23,6 +25,15 @@ class Row:
     count: int
     pictures: list[Image.Image | None]
     """None for a sample that can't be read"""
+
+
+def check_place(path: Path) -> None:
+    """Refuse a place where no sheet can be written, before thousands of pictures are decoded."""
+    try:
+        with open(path, "ab"):
+            pass
+    except OSError as error:
+        raise Problem(f"the contact sheet can't be written: {error}", fix="give another place with --sheet") from None
 
 
 def contact_sheet(data: Dataset) -> Image.Image:

@@ -1,6 +1,7 @@
 """A look at samples without training on them: which can be read, of what size and kind they are."""
 
 import collections
+import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -46,7 +47,10 @@ def seen(index: Index, sample: int) -> Seen:
     """Read and decode one sample."""
     path = index.place(sample)
     try:
-        picture = decode.opened_sample(index, sample, index.read(sample))
+        raw = index.read(sample)
+        if index.crc is not None and zlib.crc32(raw) != index.crc[sample]:
+            return Seen(path=path, bad="its bytes are not those that were packed: copy the file again")
+        picture = decode.opened_sample(index, sample, raw)
         form, mode = picture.format or "pixels", picture.mode
         decode.rgb(picture)
     except (decode.Unreadable, OSError) as error:

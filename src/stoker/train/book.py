@@ -8,7 +8,8 @@ import torch
 from stoker import dist, runs, units
 from stoker.config import Config
 from stoker.data import native
-from stoker.data.loader import Loader
+from stoker.data.index import OTHER
+from stoker.data.loader import MOST_PILLOW_THREADS, Loader
 from stoker.data.order import Pace
 from stoker.data.sources import Dataset
 from stoker.errors import Problem
@@ -53,7 +54,8 @@ class Book:
             + f", {units.count_text(pace.atoms, 'atom')} on {units.count_text(world.size, 'process')}"
         )
         most = units.bytes_text(self.batches.most_bytes(-(-pace.batch // pace.atoms)))
-        decoder = native.built_with() or "Pillow"
+        is_native = native.library() is not None and (data.train.codec != OTHER).mean() > 0.5
+        decoder = native.built_with() if is_native else f"Pillow (at most {MOST_PILLOW_THREADS} of them at once)"
         self.screen.say(f"loader   {units.count_text(threads, 'decode thread')}, {decoder}, at most {most} of memory")
         self.screen.say(
             f"lr       {config.optim.lr:g} for {optim.BASE_BATCH} samples -> peak {peak:.4g} "

@@ -1,4 +1,5 @@
 import random
+import socket
 
 import pytest
 
@@ -50,6 +51,30 @@ def test_a_passing_error_is_waited_out_and_a_lasting_one_is_a_problem() -> None:
             read_all(Download(f"{site.url}/x"))
     with pytest.raises(Problem, match="5 times in a row"):
         read_all(Download(f"{site.url}/x"))
+
+
+def test_each_wait_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with served(Site(files={"x": BODY}, drops=[1000, 0])) as site:
+        assert read_all(Download(f"{site.url}/x", show=True)) == BODY
+    told = capsys.readouterr().err.splitlines()
+    assert told == [f"wait     0.01 s, then {site.url}/x again from byte 1,000 on: it ended early"] * 2
+
+
+def test_a_server_that_nobody_knows_is_given_up_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def unknown(host: str, *_: object, **__: object) -> None:
+        asked.append(host)
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    monkeypatch.delenv("http_proxy", raising=False)
+    monkeypatch.setenv("no_proxy", "*")
+    with pytest.raises(Problem, match="not known by that name here"):
+        Download("http://nowhere.invalid/x").read(10)
+    assert len(asked) == 1
+    with pytest.raises(Problem, match="5 times in a row"):
+        Download("http://nowhere.invalid/x", at=10).read(10)
 
 
 @pytest.mark.parametrize("ranges", [True, False])

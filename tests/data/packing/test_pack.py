@@ -174,6 +174,63 @@ def test_a_source_without_a_split_is_split_by_the_holdout(dial_folder: Path) -> 
     assert {name: split.samples for name, split in record.splits.items()} == {"train": 90, "val": 30}
 
 
+def test_a_test_split_is_packed_too_and_stays_in_a_pack_of_the_pack(dial_folder: Path) -> None:
+    shutil.copytree(dial_folder, "mine")
+    shutil.copytree(dial_folder / "val", "mine/test")
+    Path("mine/test/bar-0/extra.jpg").write_bytes(dials.draw(0, seed=5, size=40))
+    packed("mine", keep=True)
+    packed("pack", "again", keep=True)
+    for dest in ("pack", "again"):
+        found = opened(dest)
+        assert found.held_out_name == "val" and list(found.others) == ["test"]
+        assert contents(found.others["test"], found.classes) == in_folder(Path("mine/test"))
+        assert contents(found.held_out, found.classes) == in_folder(dial_folder / "val")
+    Path("mine/test/bar-0/extra.jpg").unlink()
+    with pytest.raises(Problem, match="source_fingerprint"):
+        packed("mine", keep=True)
+
+
+def test_the_held_out_split_keeps_its_name(dial_folder: Path) -> None:
+    shutil.copytree(dial_folder / "train", "mine/train")
+    shutil.copytree(dial_folder / "val", "mine/test")
+    assert packed("mine").record.splits.keys() == {"train", "test"}
+    Path("mine/test").rename("mine/validation")
+    assert packed("mine", "two").record.splits.keys() == {"train", "val"}
+
+
+def test_without_a_holdout_all_samples_are_train(
+    dial_folder: Path, stream: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = packed(dial_folder / "train", holdout=0, keep=True).record
+    assert {name: split.samples for name, split in record.splits.items()} == {"train": 120}
+    assert packed(dial_folder / "train", holdout=0, keep=True).was_done
+    assert len(opened(holdout=0.25).held_out) == 30
+    pipe(monkeypatch, stream)
+    record = packed("-", "two", holdout=0).record
+    assert {name: split.samples for name, split in record.splits.items()} == {"train": 90}
+    assert packed(dial_folder, "three", holdout=0).record.splits.keys() == {"train", "val"}, "the source's own"
+    for wrong in (-0.1, 1):
+        with pytest.raises(Problem, match="holdout is"):
+            packed(dial_folder, "other", holdout=wrong)
+
+
+def test_a_file_in_the_current_folder_is_not_taken_for_a_module(dial_folder: Path) -> None:
+    Path("csv.py").write_text("raise RuntimeError('not this one')")
+    assert packed(dial_folder, workers=2).record.splits["train"].samples == 120
+
+
+@pytest.mark.parametrize("kind", ["folder", "stream"])
+def test_a_source_of_which_nothing_can_be_read_is_no_pack(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {f"{name}/{n}.jpg": b"hello" for n in range(3) for name in "ab"}
+    for name, raw in files.items():
+        Path("mine", name).parent.mkdir(parents=True, exist_ok=True)
+        Path("mine", name).write_bytes(raw)
+    pipe(monkeypatch, tar_of(files))
+    with pytest.raises(Problem, match=r"not one of 6 samples can be read, the first: .*\.jpg: "):
+        packed("mine" if kind == "folder" else "-", allow_bad=1)
+    assert not Path("pack/pack.json").exists() and len(bad_rows()) == 7
+
+
 def test_a_pack_can_be_packed_and_trained_on(dial_folder: Path, quick: dict[str, Any]) -> None:
     packed(dial_folder, keep=True)
     packed("pack", "again", keep=True)
@@ -388,6 +445,104 @@ def test_labels_that_are_numbers_stay_these_numbers(monkeypatch: pytest.MonkeyPa
         packed("-", "mixed", holdout=0.3)
 
 
+def photo(n: int) -> bytes:
+    return dials.draw(n, seed=0, size=40)
+
+
+def named_by_json(shared: str = "crane") -> dict[str, bytes]:
+    """Samples of three classes whose JSON has numbers and names."""
+    files = {}
+    for n in range(30):
+        said = {"label": n % 4, **({} if n % 4 == 3 else {"class_name": ["dog", "crane", shared][n % 4]})}
+        files |= {f"{n:02d}.jpg": photo(n), f"{n:02d}.json": json.dumps(said).encode()}
+    return files
+
+
+def test_json_names_the_classes_of_a_stream_as_those_of_a_tar_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = tar_of(named_by_json())
+    pipe(monkeypatch, raw)
+    Path("it.tar").write_bytes(raw)
+    assert packed("-").record.classes == packed("it.tar", "two").record.classes
+    assert opened().classes == ("dog", "crane (1)", "crane (2)", "3")
+
+
+def test_names_from_json_outlast_a_lost_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(downloads, "WAIT_SECONDS", (0.01,))
+    # Only the first samples tell the names.
+    files = {name: raw if name < "10" or name.endswith("jpg") else b"%d" % (int(name[:2]) % 4)
+             for name, raw in named_by_json("heron").items()}  # fmt: skip
+    raw = tar_of(files)
+    with served(Site(files={"it.tar": raw}, drops=[len(raw) * 3 // 4, 0])) as site:
+        for match in ("2 times in a row", None):
+            if match:
+                with pytest.raises(Problem, match=match):
+                    packed(f"{site.url}/it.tar", shard_samples=4, holdout=0)
+            else:
+                packed(f"{site.url}/it.tar", shard_samples=4, holdout=0)
+    assert site.asked[-1], "it went on in the middle"
+    assert opened().classes == ("dog", "crane", "heron", "3")
+
+
+def test_a_stream_whose_class_folders_are_in_several_places_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for names in (("a/indoor/x.jpg", "b/indoor/y.jpg"), ("a/x.jpg", "b/indoor/y.jpg"), ("s/a/x.jpg", "a/y.jpg")):
+        pipe(monkeypatch, tar_of({name: photo(0) for name in names}))
+        with pytest.raises(Problem, match=f"{names[0]} and {names[1]}: which folder is the class") as refused:
+            packed("-")
+        assert "CLASS/NAME.jpg" in refused.value.fix
+    import gzip
+
+    Path("it.tar.gz").write_bytes(gzip.compress(tar_of({"a/indoor/x.jpg": photo(0), "b/indoor/y.jpg": photo(1)})))
+    with pytest.raises(Problem, match="which folder is the class"):
+        packed("it.tar.gz", "two")
+
+
+@pytest.mark.parametrize("root", ["", "set/", "set/train/"])
+def test_a_stream_has_the_classes_of_the_same_tar_in_place(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = "deep/er/" if root == "set/train/" else ""
+    raw = tar_of({f"{root}{'ab'[n % 2]}/{deep}{n}.jpg": photo(n) for n in range(20)})
+    pipe(monkeypatch, raw)
+    Path("it.tar").write_bytes(raw)
+    assert packed("-").record.classes == packed("it.tar", "two").record.classes == ("a", "b")
+
+
+def test_a_stream_that_nothing_can_be_learned_from_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe(monkeypatch, tar_of({f"a/{n}.jpg": photo(n) for n in range(4)}))
+    with pytest.raises(Problem, match="holds one class, a: there is nothing to tell apart"):
+        packed("-")
+    pipe(
+        monkeypatch,
+        tar_of({name: photo(n) for n, name in enumerate(("train/a/1.jpg", "train/b/2.jpg", "val/c/3.jpg"))}),
+    )
+    with pytest.raises(Problem, match="classes in val that train has not: c"):
+        packed("-", "two")
+    assert not Path("pack/pack.json").exists() and not Path("two/pack.json").exists()
+
+
+def test_a_pack_of_a_test_split_alone_is_there_to_evaluate_on(
+    dial_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe(monkeypatch, tar_of({f"test/{'ab'[n % 2]}/{n}.jpg": photo(n) for n in range(20)}))
+    packed("-")
+    with pytest.raises(Problem, match="no samples to train on") as refused:
+        opened()
+    assert "stoker eval RUN --data pack" in refused.value.fix
+    found, classes = pack.held_out(Path("pack"))
+    assert len(found) == 20 and classes == ("a", "b")
+    packed(dial_folder, "both")
+    assert len(pack.held_out(Path("both"))[0]) == 24
+    packed(dial_folder / "train", "none", holdout=0)
+    assert len(pack.held_out(Path("none"))[0]) == 120
+
+
+def test_a_finished_pack_of_a_stream_says_that_the_stream_was_not_read(
+    stream: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe(monkeypatch, stream)
+    assert packed("-").note == ""
+    again = packed("-")
+    assert again.was_done and "was not read" in again.note
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_stream_that_is_cut_off_keeps_whole_shards_and_goes_on(
     workers: int, split_stream: bytes, monkeypatch: pytest.MonkeyPatch
@@ -479,6 +634,19 @@ def test_a_compressed_tar_on_the_disk_is_packed(split_stream: bytes) -> None:
     record = packed("dials.tar.gz").record
     assert {name: split.samples for name, split in record.splits.items()} == {"train": 60, "val": 20}
     assert record.name == "dials" and record.made["source"] == "tar"
+    Path("elsewhere").mkdir()
+    Path("dials.tar.gz").rename("elsewhere/dials.tar.gz")
+    assert packed("elsewhere/dials.tar.gz").was_done
+    Path("elsewhere/dials.tar.gz").write_bytes(gzip.compress(tar_of({"a/1.jpg": b"other"})))
+    with pytest.raises(Problem, match="source_fingerprint"):
+        packed("elsewhere/dials.tar.gz")
+
+
+def test_a_file_of_another_compression_is_no_damaged_one() -> None:
+    Path("dials.tar.zst").write_bytes(b"\x28\xb5\x2f\xfd" + bytes(600))
+    with pytest.raises(Problem, match="compressed with zstd") as refused:
+        packed("dials.tar.zst")
+    assert "zstd -dc dials.tar.zst | stoker pack - DEST" in refused.value.fix
 
 
 def test_a_list_of_addresses_is_fetched_and_what_is_not_there_is_bad(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -523,7 +691,7 @@ def test_the_command_says_what_became_of_it(dial_folder: Path, capsys: pytest.Ca
     assert "there was nothing to do" in capsys.readouterr().out
     assert cli.main([*words, "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
-    assert answer.keys() == {"folder", "record", "was_done"}
+    assert answer.keys() == {"folder", "record", "was_done", "note"}
     assert answer["record"].keys() == {"name", "classes", "splits", "bad", "made", "version"}
     assert answer["record"]["splits"]["val"].keys() == {"samples", "bytes", "source_bytes", "fingerprint", "shards"}
     assert cli.main(["pack", "nowhere", "other"]) == 2

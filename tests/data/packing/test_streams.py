@@ -91,6 +91,19 @@ def test_webdataset_samples_have_the_label_that_lies_beside_them() -> None:
     ]
 
 
+def test_json_may_hold_a_number_and_the_name_of_its_class_or_be_a_number() -> None:
+    files = {
+        "0.jpg": b"p0",
+        "0.json": b'{"label": 1, "class_name": "dog"}',
+        "1.jpg": b"p1",
+        "1.json": b'{"label": 0, "label_name": "\\ud83d"}',
+        "2.jpg": b"p2",
+        "2.json": b"2",
+    }
+    found = [(a.sample.label, a.title) for a in arrivals(tar_of(files))]
+    assert found == [(1, "dog"), (0, "?"), (2, "")]
+
+
 def test_many_files_whose_names_begin_alike_do_not_pile_up() -> None:
     files = {f"cat/img.{n}.jpg": b"x" for n in range(100)}
     assert [name for name, *_ in seen(tar_of(files))] == list(files)
@@ -123,10 +136,26 @@ def test_a_stream_that_is_cut_off_anywhere_is_a_problem(packed: Callable[[bytes]
             seen(raw[:length])
 
 
-def test_an_empty_stream_and_one_that_is_no_tar_are_problems() -> None:
-    for raw in (b"", b"hello " * 1000, gzip.compress(b"hello " * 1000)):
-        with pytest.raises(Problem, match="damaged or cut off"):
+def test_an_empty_stream_is_cut_off_and_what_never_was_a_tar_is_called_so() -> None:
+    with pytest.raises(Problem, match="damaged or cut off"):
+        seen(b"")
+    for raw in (b"hello " * 1000, gzip.compress(b"hello " * 1000)):
+        with pytest.raises(Problem, match="it is no tar: it begins with b'hello"):
             seen(raw)
+
+
+@pytest.mark.parametrize(
+    ("name", "fix"),
+    [
+        ("-", "zstd -dc FILE.tar.* | stoker pack - DEST"),
+        ("a/b.tar.zst", "zstd -dc a/b.tar.zst | stoker pack - DEST"),
+        ("http://x.org/b.tar.zst", "curl -L http://x.org/b.tar.zst | zstd -dc | stoker pack - DEST"),
+    ],
+)
+def test_another_compression_is_named_with_the_command_that_undoes_it(name: str, fix: str) -> None:
+    with pytest.raises(Problem, match="is compressed with zstd") as refused:
+        Opened(io.BytesIO(b"\x28\xb5\x2f\xfd" + bytes(600)), name=name)
+    assert refused.value.fix == fix
 
 
 def test_damage_in_the_middle_is_not_taken_for_the_end() -> None:
@@ -157,8 +186,9 @@ def hostile(name: str, kind: bytes = tarfile.REGTYPE, size: int = 0) -> bytes:
     ],
 )
 def test_a_hostile_member_is_refused_by_its_name(raw: bytes, why: str) -> None:
-    with pytest.raises(Problem, match=f"x.jpg.*{why}"):
+    with pytest.raises(Problem, match=f"x.jpg.*{why}") as refused:
         seen(raw)
+    assert "--hard-dereference" in refused.value.fix
 
 
 def test_a_picture_without_a_label_and_a_sample_of_two_pictures_are_refused() -> None:

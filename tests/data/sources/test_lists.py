@@ -69,7 +69,7 @@ def test_a_column_says_the_split():
 def test_files_that_are_not_there_are_listed_as_empty():
     listed("path,label\na.jpg,0\nb.jpg,1\ngone.jpg,1\nsub,0\n", "a.jpg", "b.jpg")
     assert opened(allow_bad=0.5).empty == (Path("d/gone.jpg"), Path("d/sub"))
-    assert "2 of 4 files in d/list.csv are empty" in refused().what
+    assert "2 of 4 files in d/list.csv are empty or not there" in refused().what
 
 
 def test_addresses_must_be_packed_first():
@@ -104,3 +104,18 @@ def test_a_list_that_makes_no_sense_is_refused(text: str, what: str):
 def test_paths_need_not_be_possible():
     listed("path,label\n" + "a" * 5000 + ",1\nb\0.jpg,0\nc.jpg,1\ne.jpg,0\n", "c.jpg", "e.jpg")
     assert len(opened(allow_bad=0.5).empty) == 2
+
+
+def test_labels_with_leading_zeros_are_names():
+    Path("d").mkdir(exist_ok=True)
+    for number in range(20):
+        Path(f"d/{number}.jpg").write_bytes(b"\xff\xd8\xff")
+    lines = [f"{number}.jpg,{('007', '7')[number % 2]}" for number in range(20)]
+    Path("d/list.csv").write_text("\n".join(["path,label", *lines]))
+    assert sources.open_source(DataConfig(data="d/list.csv"), seed=0, show=False).classes == ("007", "7")
+
+
+def test_a_list_of_files_that_are_not_there_says_so():
+    Path("list.csv").write_text("path,label\na/1.jpg,cat\na/2.jpg,dog\n")
+    with pytest.raises(Problem, match=r"none of the 2 files that list.csv lists is there, the first: a/1.jpg"):
+        sources.open_source(DataConfig(data="list.csv"), seed=0, show=False)

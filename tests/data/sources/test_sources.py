@@ -1,13 +1,15 @@
 import io
 import os
+import shutil
 import tarfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from stoker import api
 from stoker.config import DataConfig
-from stoker.data import pack, sources
+from stoker.data import sources
 from stoker.data.index import Index
 from stoker.data.sources import Dataset
 from stoker.errors import Problem
@@ -137,7 +139,7 @@ def test_empty_files_are_left_out_and_counted():
 def test_too_many_empty_files_are_refused_unless_they_are_allowed():
     numbered("d")
     Path("d/dog/07.jpg").write_bytes(b"")
-    assert refused(allow_bad=0.01) == "1 of 60 files in d are empty, the first: d/dog/07.jpg"
+    assert refused(allow_bad=0.01) == "1 of 60 files in d are empty or not there, the first: d/dog/07.jpg"
     with pytest.raises(Problem) as found:
         opened(allow_bad=0.01)
     assert "stoker inspect d" in found.value.fix
@@ -277,14 +279,24 @@ def test_a_class_in_val_that_train_has_not_is_refused_in_containers_too():
         opened("a.tar")
 
 
-def test_a_pack_is_opened_as_a_pack(monkeypatch: pytest.MonkeyPatch):
-    numbered("d")
-    whole = opened()
-    filled("p", "pack.json")
-    monkeypatch.setattr(pack, "open_pack", lambda folder, config, *, seed: whole if folder == Path("p") else None)
-    assert opened("p") is whole
-    index = held_out("p", "emu", "dog", "cat", "bee")
-    assert len(index) == 60 and index.label.tolist() == [2] * 20 + [1] * 20 + [0] * 20
+def test_a_pack_is_opened_as_a_pack(dial_folder: Path):
+    api.pack(dial_folder, "p", keep=True, workers=1, show=False)
+    folder, packed = opened(str(dial_folder)), opened("p")
+    assert packed.classes == folder.classes and packed.train.path(0) == Path("p/train-00000.tar")
+    assert np.bincount(packed.train.label).tolist() == np.bincount(folder.train.label).tolist()
+    backwards = held_out("p", *reversed(folder.classes))
+    assert backwards.label.tolist() == (len(folder.classes) - 1 - packed.held_out.label).tolist()
+
+
+def test_a_pack_of_held_out_samples_alone_can_be_evaluated_on(dial_folder: Path, tmp_path: Path):
+    shutil.copytree(dial_folder / "val", tmp_path / "own" / "test")
+    with tarfile.open("own.tar.gz", "w:gz") as tar:
+        tar.add("own/test", "test")
+    api.pack("own.tar.gz", "p", keep=True, workers=1, show=False)
+    classes = opened(str(dial_folder)).classes
+    assert len(held_out("p", *classes)) == 24
+    with pytest.raises(Problem, match="no samples to train on"):
+        opened("p")
 
 
 def test_what_cannot_be_read_in_place_is_refused_before_anything_else():
@@ -322,3 +334,33 @@ def test_a_container_that_cannot_be_read_is_refused(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(os, "open", guarded)
     with pytest.raises(Problem, match=r"a\.tar can't be read: .*Permission denied"):
         opened("a.tar")
+
+
+def test_a_test_folder_beside_val_is_there_where_it_is_asked_for(dial_folder: Path, tmp_path: Path):
+    own = Path(shutil.copytree(dial_folder, tmp_path / "own"))
+    shutil.copytree(own / "val", own / "test")
+    config = DataConfig(data=str(own))
+    assert sources.open_source(config, seed=0, show=False).others == {}
+    found = sources.open_source(config, seed=0, show=False, with_others=True)
+    assert [*found.others] == ["test"] and len(found.others["test"]) == len(found.held_out)
+    assert found.held_out_name == "val" and found.others["test"].label.tolist() == found.held_out.label.tolist()
+
+
+def test_what_a_mac_leaves_in_an_archive_is_no_class(dial_folder: Path, tmp_path: Path):
+    own = Path(shutil.copytree(dial_folder / "train", tmp_path / "own"))
+    (own / "__MACOSX").mkdir()
+    assert "__MACOSX" not in sources.open_source(DataConfig(data=str(own)), seed=0, show=False).classes
+
+
+def test_a_folder_one_level_too_high_is_refused_with_the_right_one(dial_folder: Path, tmp_path: Path):
+    shutil.copytree(dial_folder, tmp_path / "high" / "own")
+    with pytest.raises(Problem) as found:
+        sources.open_source(DataConfig(data="high"), seed=0, show=False)
+    assert found.value.fix == "did you mean high/own?"
+
+
+def test_a_zip_is_refused_with_the_command_that_helps():
+    Path("photos.zip").write_bytes(b"PK\x03\x04" + bytes(100))
+    with pytest.raises(Problem) as found:
+        sources.open_source(DataConfig(data="photos.zip"), seed=0, show=False)
+    assert "unzip photos.zip" in found.value.fix

@@ -305,3 +305,14 @@ def test_a_checksum_is_that_of_the_header():
     head = Path("a.tar").read_bytes()[:512]
     assert tars.is_header(head) and not tars.is_header(head[:511])
     assert not tars.is_header(bytes(512)) and not tars.is_header(struct.pack("<512s", b"a.jpg"))
+
+
+def test_pictures_that_share_a_stem_are_all_samples_where_nothing_is_a_label():
+    with tarfile.open("d.tar", "w") as tar:
+        for name in ("cat", "dog"):
+            for file in ("a.jpg", "a.png", "a.1.jpg", "a.2.jpg", "b.jpg"):
+                info = tarfile.TarInfo(f"d/{name}/{file}")
+                info.size = 3
+                tar.addfile(info, io.BytesIO(b"abc"))
+    found = sources.open_source(DataConfig(data="d.tar"), seed=0, show=False)
+    assert len(found.train) + len(found.held_out) == 10 and found.classes == ("cat", "dog")

@@ -88,7 +88,8 @@ class Files {
   int opened(int64_t file) const {
     const int64_t begin = file ? ends_[file - 1] : 0;
     if (begin < 0 || ends_[file] < begin) return -1;
-    const std::string path = root_ + std::string(reinterpret_cast<const char*>(names_) + begin, ends_[file] - begin);
+    const std::string name(reinterpret_cast<const char*>(names_) + begin, ends_[file] - begin);
+    const std::string path = name[0] == '/' ? name : root_ + name;
     return open(path.c_str(), O_RDONLY | O_CLOEXEC);
   }
   std::string root_;

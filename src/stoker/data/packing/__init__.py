@@ -11,55 +11,35 @@ import dataclasses
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import PIL
 
 from stoker import progress
-from stoker.config import DataConfig, demand
+from stoker.config import DataConfig
 from stoker.data import index, order, pack, sources
-from stoker.data.dataset import Dataset
+from stoker.data.dataset import HELD_OUT, Dataset
 from stoker.data.index import Index
-from stoker.data.pack import UNFINISHED, PackRecord
-from stoker.data.packing import flows, shards, store
+from stoker.data.pack import PackRecord
+from stoker.data.packing import flows, plans, shards, store
 from stoker.data.packing.crew import Crew
 from stoker.data.packing.downloads import Mark
 from stoker.data.packing.encode import Encoding
-from stoker.data.packing.intake import Intake, Point
+from stoker.data.packing.intake import SPLITS, Intake, Point
 from stoker.data.packing.pieces import MOST_BYTES, MOST_SAMPLES, Rows
+from stoker.data.packing.plans import Settings
 from stoker.data.packing.shards import Bad
 from stoker.data.packing.store import Store, writing
 from stoker.data.sources import lists, rows
 from stoker.data.sources.kinds import Kind
 from stoker.errors import Problem
 
+__all__ = ["Packed", "Settings", "pack_source"]
 # No epoch of training has this number, nor the split of a source.
 SHUFFLE = 2**32 - 2
-PLAN, POINT = "plan.json", "stream.json"
 # Bytes of a photo's JPEG for each pixel at quality 90, and of a sample's two tar headers, paddings and label.
 BYTES_A_PIXEL, BYTES_A_SAMPLE = 0.4, 2048
-# Of no consequence for what the pack holds, once it is finished.
-VERSIONS = ("stoker", "pillow")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """How a source becomes a pack."""
-
-    encoding: Encoding
-    shard_samples: int = 4096
-    holdout: float = 0.1
-    seed: int = 0
-    allow_bad: float = 0.01
-    cache: str = "data"
-
-    def __post_init__(self) -> None:
-        fix = "give at least 1 sample a shard, such as 4096"
-        demand(self.shard_samples >= 1, f"shard_samples is {self.shard_samples}", fix=fix)
-        demand(self.seed >= 0, f"seed is {self.seed}", fix="give 0 or more")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,22 +50,26 @@ class Packed:
     record: PackRecord
     was_done: bool
     """whether there was nothing left to do"""
+    note: str = ""
+    """what else is to be said of it"""
 
 
 def pack_source(source: str, dest: Path, settings: Settings, *, workers: int, show: bool) -> Packed:
     """Make a pack of a source, or go on with it: the same call again is resume."""
-    config = DataConfig(data=source, holdout=settings.holdout, allow_bad=settings.allow_bad, cache=settings.cache)
+    # Without a holdout all samples are packed as train, whichever share is set aside here.
+    holdout = settings.holdout or DataConfig.holdout
+    config = DataConfig(data=source, holdout=holdout, allow_bad=settings.allow_bad, cache=settings.cache)
     check_dest(source, dest)
     kind = sources.kind(source)
     is_flow = flows.is_flow(kind)
     found = None if is_flow else opened(kind, config, seed=settings.seed, show=show)
-    made = how(source, kind, settings, fingerprint=found.fingerprint() if found else None)
+    made = plans.how(source, kind, settings, fingerprint=fingerprint(found) if found else flows.fingerprint(kind))
     if (dest / pack.RECORD).exists():
-        return finished(dest, made)
+        return finished(dest, made, source=source)
     with writing(dest), store.held(dest):
         # Another process may just have finished it.
         if not (dest / pack.RECORD).exists():
-            check_plan(dest, made)
+            plans.check_plan(dest, made)
             with Store(dest, shard_samples=settings.shard_samples) as kept:
                 if found is not None:
                     record = pack_rows(found, kept, settings, made, workers=workers, show=show)
@@ -93,17 +77,22 @@ def pack_source(source: str, dest: Path, settings: Settings, *, workers: int, sh
                     record = pack_flow(source, kind, kept, settings, made, workers=workers, show=show)
             store.remove_unfinished(dest)
             return Packed(folder=dest, record=record, was_done=False)
-    return finished(dest, made)
+    return finished(dest, made, source=source)
+
+
+def fingerprint(found: Dataset) -> str:
+    """A digest of all that is packed of a source."""
+    return "-".join([found.fingerprint(), *(found.others[name].fingerprint() for name in sorted(found.others))])
 
 
 def opened(kind: Kind, config: DataConfig, *, seed: int, show: bool) -> Dataset:
     """A source whose samples can be read in any order. Those of a list may be on other machines."""
     if kind.name != "list":
-        return sources.open_source(config, seed=seed, show=show)
+        return sources.open_source(config, seed=seed, show=show, with_others=True)
     path = kind.files[0]
     listed = lists.read(path)
     if not any(map(lists.is_address, listed.locations)):
-        return sources.open_source(config, seed=seed, show=show)
+        return sources.open_source(config, seed=seed, show=show, with_others=True)
     found = rows.Rows(root=path.parent)
     for location, label, split in zip(listed.locations, listed.labels, listed.splits, strict=True):
         size = 0 if lists.is_address(location) else lists.file_bytes(path.parent / location)
@@ -125,62 +114,38 @@ def check_dest(source: str, dest: Path) -> None:
         raise Problem(f"{dest} is not empty and is no pack", fix="give a folder that is not there yet, or an empty one")
 
 
-def how(source: str, kind: Kind, settings: Settings, *, fingerprint: str | None) -> dict[str, Any]:
-    """How a pack is made: all that its bytes follow from. No path, so that a pack does not tell where it was made."""
-    encoding = settings.encoding
-    size = {"keep": True} if encoding.keep else {"short_side": encoding.short_side, "quality": encoding.quality}
-    return {
-        "source": kind.name,
-        "source_name": flows.base_name(source),
-        "source_fingerprint": fingerprint,
-        "seed": settings.seed,
-        "holdout": settings.holdout,
-        "shard_samples": settings.shard_samples,
-        **size,
-        "stoker": metadata.version("stoker"),
-        "pillow": PIL.__version__,
-    }
-
-
-def check_plan(dest: Path, made: dict[str, Any]) -> None:
-    """Go on with a pack only if it was begun in the same way; write down how, if it begins now."""
-    path = dest / UNFINISHED / PLAN
-    if path.exists() and any(path.parent.glob("*.tar.npz")):
-        check_same(dest, json.loads(path.read_bytes()), made)
-        return
-    # Before the first whole shard there is nothing to lose by other settings.
-    (dest / UNFINISHED / POINT).unlink(missing_ok=True)
-    if not path.exists() and any(item.name != UNFINISHED for item in dest.iterdir()):
-        raise Problem(f"{dest} is not empty and is no pack", fix="give a folder that is not there yet, or an empty one")
-    shards.save(path, json.dumps(made, indent=1).encode())
-
-
-def check_same(dest: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
-    """Refuse other settings, or another source, than those that a pack was made with."""
-    names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
-    if names:
-        listed = "\n".join(f"    {name}: {old.get(name)} -> {new.get(name)}" for name in names)
-        raise Problem(
-            f"{dest} was begun with other settings or another source:\n{listed}",
-            fix=f"give the old ones, or another folder; to start over: rm -r {dest}",
-        )
-
-
-def finished(dest: Path, made: dict[str, Any]) -> Packed:
+def finished(dest: Path, made: dict[str, Any], *, source: str) -> Packed:
     """A pack that is there already, if it is the one that was asked for."""
     record = pack.read_record(dest)
-    old = {name: value for name, value in record.made.items() if name not in VERSIONS}
-    check_same(dest, old, {name: value for name, value in made.items() if name not in VERSIONS})
+    old = {name: value for name, value in record.made.items() if name not in plans.VERSIONS}
+    plans.check_same(dest, old, {name: value for name, value in made.items() if name not in plans.VERSIONS})
     pack.check_shards(dest, record)
     store.remove_unfinished(dest)
-    return Packed(folder=dest, record=record, was_done=True)
+    note = ""
+    if made["source_fingerprint"] is None:
+        what = "what is piped into it" if source == "-" else source
+        note = f"{dest} is finished, so {what} was not read, and may be other data"
+    return Packed(folder=dest, record=record, was_done=True, note=note)
+
+
+def splits_of(found: Dataset, *, holdout: float) -> dict[str, Index]:
+    """The splits of a source, as its pack calls them."""
+    if holdout == 0 and found.whole is not None:
+        return {"train": found.whole}
+    held_out_name = found.held_out_name if found.held_out_name in HELD_OUT else "val"
+    splits = {"train": found.train}
+    for name, part in {held_out_name: found.held_out, **found.others}.items():
+        # Where a source has both val and valid, each keeps its name.
+        key = SPLITS.get(name, name)
+        splits[name if key in splits else key] = part
+    return {name: part for name, part in splits.items() if len(part)}
 
 
 def pack_rows(
     found: Dataset, kept: Store, settings: Settings, made: dict[str, Any], *, workers: int, show: bool
 ) -> PackRecord:
     """Pack a source whose samples can be read in any order."""
-    splits = {"train": found.train, "val": found.held_out}
+    splits = splits_of(found, holdout=settings.holdout)
     empty = [Bad(place=relative(str(path), found.train.root), reason="the file is empty") for path in found.empty]
     total = sum(map(len, splits.values()))
     check_bad(kept, empty, total=total + len(empty), allow_bad=settings.allow_bad)
@@ -260,10 +225,10 @@ def pack_flow(
     source: str, kind: Kind, kept: Store, settings: Settings, made: dict[str, Any], *, workers: int, show: bool
 ) -> PackRecord:
     """Pack a source that is read from front to back."""
-    saved = kept.unfinished / POINT
+    saved = kept.unfinished / plans.POINT
     values = json.loads(saved.read_bytes()) if saved.exists() else {"point": {}, "mark": None}
     point, mark = Point(**values["point"]), Mark(**values["mark"]) if values["mark"] else None
-    flow = flows.opened(source, kind, at=point.at, mark=mark)
+    flow = flows.opened(source, kind, at=point.at, mark=mark, show=show)
     intake = Intake(kept, point=point, seed=settings.seed, holdout=settings.holdout)
     length = flow.download.mark.length if flow.download and flow.download.mark else None
     if length and settings.encoding.keep:
@@ -292,4 +257,5 @@ def pack_flow(
     if not kept.places:
         raise Problem(f"{source} holds no pictures", fix="give a tar of class folders, or of WebDataset samples")
     check_bad(kept, [], total=kept.places, allow_bad=settings.allow_bad)
+    intake.check_classes(where=source)
     return kept.finish(name=flows.base_name(source), classes=intake.classes(), empty=[], made=made)

@@ -31,7 +31,8 @@ class Hand:
     """One process of the crew."""
 
     def __init__(self, encoding: Encoding) -> None:
-        words = [sys.executable, "-c", COMMAND]
+        # A file such as csv.py in the user's folder must not be taken for Python's.
+        words = [sys.executable, "-P", "-c", COMMAND]
         self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self.process.stdin is not None and self.process.stdout is not None
         self.tasks = Connection(os.dup(self.process.stdin.fileno()), readable=False)

@@ -2,12 +2,14 @@
 
 import http.client
 import re
+import socket
 import time
 import urllib.error
 import urllib.request
 from dataclasses import asdict, dataclass
 from typing import Any, NoReturn
 
+from stoker import progress
 from stoker.data.decode import Unreadable
 from stoker.errors import Problem
 
@@ -39,9 +41,9 @@ class Mark:
 class Download:
     """A file on a server, read from front to back. A connection that breaks is taken up again where it broke."""
 
-    def __init__(self, url: str, *, at: int = 0, mark: Mark | None = None) -> None:
+    def __init__(self, url: str, *, at: int = 0, mark: Mark | None = None, show: bool = False) -> None:
         self.url, self.at = url, at
-        self.mark = mark
+        self.mark, self.show = mark, show
         self.response: Any = None
         self.failures = 0
 
@@ -99,12 +101,23 @@ class Download:
     def wait(self, error: Exception) -> None:
         """Let go of a broken connection, and give the server time."""
         self.close()
+        inner = error.reason if isinstance(error, urllib.error.URLError) else error
+        if isinstance(inner, socket.gaierror) and self.at == 0:
+            raise Problem(
+                f"{self.url}: its server is not known by that name here: {reason(error)}",
+                fix="check the address, and that this machine reaches the network",
+            ) from None
         if self.failures == len(WAIT_SECONDS):
             raise Problem(
                 f"{self.url} can't be read from byte {self.at} on, {self.failures + 1} times in a row: {reason(error)}",
                 fix="when the server can be reached, run the same command again: it goes on with what it has",
             ) from None
-        time.sleep(WAIT_SECONDS[self.failures])
+        wait_seconds = WAIT_SECONDS[self.failures]
+        progress.say(
+            f"wait     {wait_seconds:g} s, then {self.url} again from byte {self.at:,} on: {reason(error)}",
+            show=self.show,
+        )
+        time.sleep(wait_seconds)
         self.failures += 1
 
     def close(self) -> None:

@@ -1,6 +1,7 @@
 """Sources that are read once, from front to back: tar streams, compressed tars, Parquet and records in parts."""
 
 import dataclasses
+import hashlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -50,7 +51,15 @@ def base_name(source: str) -> str:
     return re.sub(r"(\.(tar|tgz|gz|bz2|xz|rec|parquet|csv))+$", "", Path(path).name) or "data"
 
 
-def opened(source: str, kind: Kind, *, at: int = 0, mark: Mark | None = None) -> Flow:
+def fingerprint(kind: Kind) -> str | None:
+    """A digest of the names and sizes of a source's files; None where it is no files. Copies have other times."""
+    if not kind.files:
+        return None
+    lines = [f"{path.relative_to(kind.root)} {path.stat().st_size}\n" for path in kind.files]
+    return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+def opened(source: str, kind: Kind, *, at: int = 0, mark: Mark | None = None, show: bool = False) -> Flow:
     """Begin to read a source, in its middle where it can be."""
     if kind.name == "parquet":
         return Flow(arrivals=arrived(kind, "parquet"), total=parquet.count(kind.files))
@@ -60,8 +69,8 @@ def opened(source: str, kind: Kind, *, at: int = 0, mark: Mark | None = None) ->
         return Flow(arrivals=unpacked(kind))
     if source == "-":
         return Flow(arrivals=streams.samples(Opened(streams.standard_input()), name="the stream"))
-    download = Download(source, at=at, mark=mark)
-    stream = Opened(download, at=at)
+    download = Download(source, at=at, mark=mark, show=show)
+    stream = Opened(download, at=at, name=source)
     return Flow(
         arrivals=streams.samples(stream, name=source), download=download, starts_anywhere=stream.is_plain or at > 0
     )
@@ -79,8 +88,9 @@ def unpacked(kind: Kind) -> Iterator[Arrival]:
         split = split_of(str(path.relative_to(kind.root)))
         try:
             with open(path, "rb") as file:
-                for arrival in streams.samples(Opened(file), name=str(path)):
+                for arrival in streams.samples(Opened(file, name=str(path)), name=str(path)):
                     sample = arrival.sample
-                    yield Arrival(sample=dataclasses.replace(sample, split=sample.split or split), at=0)
+                    sample = dataclasses.replace(sample, split=sample.split or split)
+                    yield dataclasses.replace(arrival, sample=sample, at=0)
         except OSError as error:
             raise Problem(f"{path} can't be read: {error}", fix="copy or download it again") from None

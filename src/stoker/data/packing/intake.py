@@ -16,6 +16,8 @@ from stoker.data.packing.pieces import MOST_BYTES, MOST_SAMPLES, Given
 from stoker.data.packing.store import Key, Store
 from stoker.data.packing.streams import Arrival
 from stoker.data.samples import Sample
+from stoker.data.sources import rows
+from stoker.data.sources.rows import Rows
 from stoker.errors import Problem
 
 # As other sources' folders are called -> as a pack calls them.
@@ -28,7 +30,7 @@ MOST_CLASSES = 1_000_000
 
 @dataclass(kw_only=True)
 class Point:
-    """How far a stream was read: all that is needed to go on from there."""
+    """How far a stream was read: all that is needed to go on from there. JSON can hold it."""
 
     at: int = 0
     """the byte at which reading goes on"""
@@ -39,8 +41,16 @@ class Point:
     """classes that have names, by their numbers"""
     largest: int = -1
     """largest label that came as a number"""
+    titles: dict[int, str] = field(default_factory=dict)
+    """names of labels that came as numbers, where the stream says them"""
     is_split: bool | None = None
     """whether the stream names the splits; None before its first sample"""
+    first: str | None = None
+    """name of the first picture whose own folder is its class"""
+
+    def __post_init__(self) -> None:
+        # In JSON all keys are texts.
+        self.titles = {int(number): title for number, title in self.titles.items()}
 
 
 class Intake:
@@ -57,7 +67,10 @@ class Intake:
     def pieces(self, arrivals: Iterable[Arrival]) -> Iterator[Given]:
         """Pieces of the shards that are not whole yet. What is in whole shards is passed over."""
         for arrival in arrivals:
+            self.check_folder(arrival)
             sample, label = arrival.sample, self.number(arrival.sample)
+            if arrival.title:
+                self.now.titles[label] = arrival.title
             split = self.split(sample)
             place = self.now.counts.get(split, 0)
             key = (split, place // self.store.shard_samples)
@@ -95,6 +108,38 @@ class Intake:
         """Refuse a stream that is not the one of which the whole shards were made."""
         if not self.store.is_same(split, place, zlib.crc32(sample.raw)):
             raise self.other_stream(f"{sample.name} is not the sample that was number {place} of {split} before")
+
+    def check_folder(self, arrival: Arrival) -> None:
+        """Refuse a stream in which class folders are in several places: another reader would see other classes."""
+        if arrival.above is None:
+            return
+        name = arrival.sample.name
+        self.now.first = self.now.first or name
+        if "/".join(self.now.first.split("/")[:-2]) != arrival.above:
+            raise Problem(
+                f"{self.now.first} and {name}: which folder is the class?",
+                fix="unpack it and pack the folder, or make a tar in which all pictures are named CLASS/NAME.jpg",
+            )
+
+    def check_classes(self, *, where: str) -> None:
+        """Refuse a stream that nothing can be learned from, when all of it is packed."""
+        classes = self.classes()
+        labels = {split: self.store.labels(split) for split in self.now.counts}
+        present = set().union(*labels.values())
+        if len(present) == 1:
+            raise Problem(
+                f"{where} holds one class, {classes[present.pop()]}: there is nothing to tell apart",
+                fix="give data with at least two classes",
+            )
+        if not self.now.is_split or "train" not in labels:
+            return
+        for split, found in labels.items():
+            if strange := sorted(found - labels["train"]):
+                raise Problem(
+                    f"{where} holds classes in {split} that train has not: "
+                    f"{', '.join(classes[number] for number in strange[:5])}",
+                    fix="give all splits the same classes",
+                )
 
     def check_end(self) -> None:
         """Refuse a stream that ends before the one of which the whole shards were made."""
@@ -148,4 +193,7 @@ class Intake:
 
     def classes(self) -> tuple[str, ...]:
         """The classes met so far, in the order of their numbers."""
-        return tuple(self.now.names) or tuple(str(number) for number in range(self.now.largest + 1))
+        if self.now.names or self.now.largest < 0:
+            return tuple(self.now.names)
+        numbered = Rows(root=self.store.dest, labels={self.now.largest: 0}, names=self.now.titles)
+        return tuple(rows.class_names(numbered, where=str(self.store.dest)).values())

@@ -91,6 +91,11 @@ class Store:
         writer.writerows([("place", "reason"), *((bad.place, bad.reason) for bad in found)])
         shards.save(self.dest / BAD, text.getvalue().encode("utf-8", "surrogateescape"))
 
+    def labels(self, split: str) -> set[int]:
+        """The numbers of the classes that a split's whole shards hold."""
+        wholes = [whole for (name, _), whole in self.whole.items() if name == split]
+        return {label for whole in wholes for label in np.unique(whole.rows["label"]).tolist()}
+
     def indexed(self, split: str) -> Index:
         """The index of a split whose shards are all whole."""
         count = sum(1 for name, _ in self.whole if name == split)
@@ -102,6 +107,12 @@ class Store:
     def finish(self, *, name: str, classes: tuple[str, ...], empty: list[Bad], made: dict[str, object]) -> PackRecord:
         """Write the indexes and, last, the record."""
         self.write_bad(empty)
+        if not any(len(whole.rows["length"]) for whole in self.whole.values()):
+            first = (empty + self.bad_samples())[0]
+            raise Problem(
+                f"not one of {len(empty) + self.bad} samples can be read, the first: {first.place}: {first.reason}",
+                fix=f"see {self.dest / BAD}, and give a source of pictures",
+            )
         splits = {}
         for split in sorted({split for split, _ in self.whole}):
             found = self.indexed(split)

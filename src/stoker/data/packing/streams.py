@@ -1,8 +1,9 @@
 """Tar streams: pictures out of a tar that is read once, from front to back, and is never on a disk.
 
-Two kinds of tar are understood, and may be mixed: class folders (train/n01440764/x.JPEG, where the last folder is the
-class), and WebDataset's samples (000123.jpg beside 000123.cls, .json or .txt, which hold the label). A folder train,
-val or test above them names the split. Several tars one after another, as `cat` makes them, are one stream.
+Two kinds of tar are understood, and may be mixed: class folders (train/n01440764/x.JPEG), and WebDataset's samples
+(000123.jpg beside 000123.cls, .json or .txt, which hold the label). A folder train, val or test above them names the
+split, and the class folder is the one below it. Where no folder names a split, it is a picture's own folder. Several
+tars one after another, as `cat` makes them, are one stream.
 """
 
 import bz2
@@ -20,8 +21,9 @@ from typing import Any, BinaryIO, Protocol
 
 from stoker.data.dataset import SPLITS
 from stoker.data.samples import Sample
+from stoker.data.sources.lists import is_address
 from stoker.data.sources.pictures import SUFFIXES
-from stoker.data.sources.tars import LABELS, NAMES, NUMBERS, text_label
+from stoker.data.sources.tars import LABELS, json_said, text_label
 from stoker.errors import Problem
 
 CHUNK_BYTES = 64 * tarfile.BLOCKSIZE
@@ -35,6 +37,8 @@ MAGIC: dict[bytes, Any] = {
     rb"BZh[1-9]1AY&SY": bz2.open,
     rb"\xfd7zXZ\0": lzma.open,
 }
+# Compressions that are not undone here -> the program's name and the command that undoes them.
+FOREIGN = {b"\x28\xb5\x2f\xfd": ("zstd", "zstd -dc"), b"\x04\x22\x4d\x18": ("lz4", "lz4 -dc")}
 DAMAGED = (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, OSError)
 
 
@@ -77,6 +81,18 @@ class Arrival:
 
     sample: Sample
     at: int
+    title: str = ""
+    """the name of its class, where the label is a number and the source says both"""
+    above: str | None = None
+    """the folder above its class folder; None where a label or a split says which folder that is"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Said:
+    """What a member says of the pictures of its key."""
+
+    label: int | str
+    title: str = ""
 
 
 class Feed:
@@ -117,20 +133,54 @@ def standard_input() -> BinaryIO:
 class Opened:
     """A stream whose compression is known."""
 
-    def __init__(self, reader: Reader, *, at: int = 0) -> None:
+    def __init__(self, reader: Reader, *, at: int = 0, name: str = "-") -> None:
         feed = Feed(reader)
         begin = feed.read(tarfile.BLOCKSIZE)
         feed.return_to(0)
+        check_compression(begin, name=name)
         unpacked = next((kind for magic, kind in MAGIC.items() if re.match(magic, begin)), None)
         self.is_plain = unpacked is None
         """whether bytes of the stream are bytes of the tar, so that reading can begin in the middle"""
         self.feed = Feed(unpacked(feed) if unpacked else feed, at=at)
 
 
+def check_compression(begin: bytes, *, name: str) -> None:
+    """Refuse what is compressed in a way that is not undone here."""
+    for magic, (program, undo) in FOREIGN.items():
+        if begin.startswith(magic):
+            what = "the stream" if name == "-" else name
+            if is_address(name):
+                undo = f"curl -L {name} | {undo}"
+            else:
+                undo += f" {'FILE.tar.*' if name == '-' else name}"
+            raise Problem(
+                f"{what} is compressed with {program}, which Stoker does not undo", fix=f"{undo} | stoker pack - DEST"
+            )
+
+
+def check_begin(feed: Feed, *, name: str) -> None:
+    """Refuse what is no tar from its first byte on, which is not the same as a damaged one."""
+    # As much as is read next anyway, so that what comes after it is read in the same pieces.
+    chunk = feed.read(CHUNK_BYTES)
+    feed.return_to(feed.at - len(chunk))
+    begin = chunk[: tarfile.BLOCKSIZE]
+    if len(begin) < tarfile.BLOCKSIZE or not any(begin):
+        return
+    try:
+        tarfile.TarInfo.frombuf(begin, tarfile.ENCODING, "surrogateescape")
+    except tarfile.HeaderError:
+        raise Problem(
+            f"{name} is no tar: it begins with {begin[:24]!r}",
+            fix="give a tar, plain or compressed with gzip, bzip2 or xz: tar c FOLDER | stoker pack - DEST",
+        ) from None
+
+
 def samples(opened: Opened, *, name: str) -> Iterator[Arrival]:
     """The samples of a stream. Ends with a Problem where the stream is cut off or damaged."""
     group: list[Member] = []
     try:
+        if opened.feed.at == 0:
+            check_begin(opened.feed, name=name)
         for member in members(opened.feed, name=name):
             if group and (member.key != group[0].key or len(group) > MOST_MEMBERS):
                 yield from grouped(group)
@@ -183,7 +233,7 @@ def is_wanted(info: tarfile.TarInfo, *, stream: str) -> bool:
     if wrong:
         raise Problem(
             f"{stream} holds {info.name!r}, which is refused: {wrong}",
-            fix="make the tar anew from plain pictures: tar --dereference -cf NEW.tar -C FOLDER .",
+            fix="make the tar anew from plain pictures: tar --dereference --hard-dereference -cf NEW.tar -C FOLDER .",
         )
     if info.isdir() or path.name.startswith("."):
         return False
@@ -195,47 +245,47 @@ def is_wanted(info: tarfile.TarInfo, *, stream: str) -> bool:
 def grouped(group: list[Member]) -> Iterator[Arrival]:
     """The samples of members that have one key: one with its label, or a file each in its class folder."""
     ordered = sorted((m for m in group if m.is_label), key=lambda member: LABELS.index(member.suffix))
-    label = next((found for member in ordered if (found := label_in(member)) is not None), None)
+    said = next((found for member in ordered if (found := said_in(member)) is not None), None)
     pictures = [member for member in group if not member.is_label]
-    if label is not None:
+    if said is not None:
         # Beside x.jpg there may be an x.mask.png, which is not what is learned from.
         pictures = [member for member in pictures if f".{member.suffix}" in SUFFIXES]
-    if label is not None and len(pictures) > 1:
+    if said is not None and len(pictures) > 1:
         raise Problem(
             f"the sample {group[0].key} has {len(pictures)} pictures: {', '.join(m.name for m in pictures[:4])}",
             fix="give a tar with one picture a sample",
         )
     for member in pictures:
-        yield arrival(member, label, at=group[0].at)
+        yield arrival(member, said, at=group[0].at)
 
 
-def label_in(member: Member) -> int | str | None:
-    """The label that a member holds; None where it holds none."""
+def said_in(member: Member) -> Said | None:
+    """The label that a member holds; None where it holds none. In JSON a name may stand beside a number."""
     if member.suffix != "json":
-        return text_label(member.raw.decode(errors="replace"))
+        label = text_label(member.raw.decode(errors="replace"))
+        return None if label is None else Said(label=label)
     try:
         said = json.loads(member.raw)
     except (ValueError, RecursionError):
         raise Problem(f"{member.name} can't be read as JSON", fix="make the tar anew without it") from None
-    if type(said) is int:
-        return said
-    values = said if isinstance(said, dict) else {}
-    number = next((values[key] for key in NUMBERS if type(values.get(key)) is int), None)
-    name = next((values[key] for key in NAMES if isinstance(values.get(key), str)), None)
-    return text_label(name) if number is None and name is not None else number
+    label, title = json_said(said)
+    return None if label is None else Said(label=label, title=title)
 
 
-def arrival(member: Member, label: int | str | None, *, at: int) -> Arrival:
+def arrival(member: Member, said: Said | None, *, at: int) -> Arrival:
     """A picture as a sample. Without a label, its class is the folder below the split's, or else its own folder."""
     folders = member.name.split("/")[:-1]
-    upper = folders if label is not None else folders[:-1]
+    upper = folders if said is not None else folders[:-1]
     named = next((place for place in reversed(range(len(upper))) if upper[place].lower() in SPLITS), None)
-    if label is None:
+    above = None
+    if said is None:
         if not folders:
             raise Problem(
                 f"the picture {member.name} is in no class folder, and no .cls, .json or .txt beside it has its label",
                 fix="give a tar of class folders, or of WebDataset samples",
             )
-        label = folders[-1 if named is None else named + 1]
+        above = "/".join(upper) if named is None else None
+        said = Said(label=folders[-1 if named is None else named + 1])
     split = "" if named is None else SPLITS[upper[named].lower()]
-    return Arrival(sample=Sample(name=member.name, raw=member.raw, label=label, split=split), at=at)
+    sample = Sample(name=member.name, raw=member.raw, label=said.label, split=split)
+    return Arrival(sample=sample, at=at, title=said.title, above=above)

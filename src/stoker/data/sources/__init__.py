@@ -21,8 +21,11 @@ __all__ = ["HELD_OUT", "TRAIN", "Dataset", "Kind", "kind", "open_held_out", "ope
 DIALS_COUNT, DIALS_SIZE = 4000, 96
 
 
-def open_source(config: DataConfig, *, seed: int, show: bool) -> Dataset:
-    """Index a source in place. Reads names, sizes and labels, no pictures."""
+def open_source(config: DataConfig, *, seed: int, show: bool, with_others: bool = False) -> Dataset:
+    """Index a source in place. Reads names, sizes and labels, no pictures.
+
+    Training needs one held-out part. With the others, such as a test folder beside val, Dataset.others has them too.
+    """
     found = prepared(config, show=show)
     if found.name == "pack":
         from stoker.data import pack
@@ -31,13 +34,16 @@ def open_source(config: DataConfig, *, seed: int, show: bool) -> Dataset:
     with reading(config.data):
         if found.name in ("dials", "folder"):
             dataset = folders.opened(found.root, config, seed=seed)
+            if with_others:
+                dataset = replace(dataset, others=folders.others(found.root, dataset))
         else:
             held, name = rows_of(found, show=show), Path(config.data).name
             dataset = rows.opened(held, where=config.data, name=name, config=config, seed=seed)
     total = len(dataset.train) + len(dataset.held_out) + len(dataset.empty)
     if len(dataset.empty) > config.allow_bad * total:
+        what = f"{len(dataset.empty)} of {total} files in {config.data} are empty or not there"
         raise Problem(
-            f"{len(dataset.empty)} of {total} files in {config.data} are empty, the first: {dataset.empty[0]}",
+            f"{what}, the first: {dataset.empty[0]}",
             fix=f"see all that can't be read with: stoker inspect {config.data}; or allow more with --allow-bad",
         )
     return dataset
@@ -49,7 +55,7 @@ def open_held_out(config: DataConfig, classes: Sequence[str], *, show: bool) -> 
     if found.name == "pack":
         from stoker.data import pack
 
-        return rows.renumbered(pack.open_pack(found.root, config, seed=0), classes, where=config.data)
+        return rows.renumbered(*pack.held_out(found.root), classes, where=config.data)
     with reading(config.data):
         if found.name in ("dials", "folder"):
             return folders.held_out(found.root, classes)

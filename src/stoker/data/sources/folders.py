@@ -12,6 +12,9 @@ from stoker.data.index import Index
 from stoker.data.sources.pictures import SUFFIXES
 from stoker.errors import Problem
 
+# By archives made on a Mac, and by network disks.
+LEFT_BEHIND = ("__MACOSX", "@eaDir", "lost+found")
+
 
 @dataclass(kw_only=True)
 class Listing:
@@ -36,6 +39,14 @@ def opened(root: Path, config: DataConfig, *, seed: int) -> Dataset:
     return split_folder(root, train_folder) if train_folder else one_folder(root, config, seed=seed)
 
 
+def others(root: Path, data: Dataset) -> dict[str, Index]:
+    """The held-out folders that are not evaluated on, where they hold class folders and not pictures without labels."""
+    names = [name for name in HELD_OUT if name != data.held_out_name and (root / name).is_dir()]
+    if data.whole is not None:
+        return {}
+    return {name: labelled_as(root, name, data.classes).indexed() for name in names if class_names(root / name)}
+
+
 def held_out(root: Path, classes: Sequence[str]) -> Index:
     """The samples to evaluate on: a folder's own held-out part, or all of it where it is not split."""
     below = next((name for name in HELD_OUT if (root / name).is_dir()), "")
@@ -45,7 +56,12 @@ def held_out(root: Path, classes: Sequence[str]) -> Index:
 def class_names(folder: Path) -> list[str]:
     """The class folders of a folder, in the order of their names."""
     with os.scandir(folder) as entries:
-        return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+        return sorted(entry.name for entry in entries if entry.is_dir() and is_class(entry.name))
+
+
+def is_class(name: str) -> bool:
+    """Whether a folder is somebody's class, and not what a system leaves behind."""
+    return not name.startswith(".") and name not in LEFT_BEHIND
 
 
 def listing(root: Path, below: str, classes: Sequence[str]) -> Listing:
@@ -103,10 +119,10 @@ def check_classes(folder: Path, classes: list[str]) -> None:
     """Refuse a folder that nothing can be learned from."""
     if len(classes) < 2:
         found = f"one class folder, {classes[0]}" if classes else "no class folders"
-        raise Problem(
-            f"{folder} holds {found}: there is nothing to tell apart",
-            fix="give a folder with a folder of pictures for each class: DATA/cat/1.jpg, DATA/dog/2.jpg",
-        )
+        fix = "give a folder with a folder of pictures for each class: DATA/cat/1.jpg, DATA/dog/2.jpg"
+        if classes and len(class_names(folder / classes[0])) > 1:
+            fix = f"did you mean {folder / classes[0]}?"
+        raise Problem(f"{folder} holds {found}: there is nothing to tell apart", fix=fix)
 
 
 def split_folder(root: Path, train_folder: Path) -> Dataset:

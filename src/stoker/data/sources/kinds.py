@@ -29,6 +29,8 @@ NAMES = {
     "tfrecord": re.compile(r"\.tfrecords?$|-\d+-of-\d+$"),
 }
 COMPRESSED = re.compile(r"\.(gz|bz2|xz|zst)$")
+WANTED = "a folder with a folder for each class, a pack, or tar, .rec, TFRecord, idx, CIFAR-10, Parquet or CSV files"
+ZIP = b"PK\x03\x04"
 GZIP, OTHER_COMPRESSIONS = b"\x1f\x8b", (b"BZh", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd")
 
 
@@ -61,10 +63,8 @@ def kind(data: str) -> Kind:
     if not path.exists() and re.search(r"[{*?\[]", data):
         return kind_of_files(data, expanded(data))
     if not path.exists():
-        what = "file" if named(path.name) else "folder"
-        raise Problem(
-            f"there is no {what} {path}", fix="check the path: a folder of class folders, or dials, is wanted"
-        )
+        what = "file" if path.suffix else "folder"
+        raise Problem(f"there is no {what} {path}", fix=f"check the path; wanted is {WANTED}, or dials")
     return kind_of_files(data, [path])
 
 
@@ -122,10 +122,8 @@ def kind_of_file(path: Path) -> tuple[str, bool]:
             head = b""
     found = by_head(head) or named(path.name)
     if not found:
-        raise Problem(
-            f"{path} is a file of no kind that is known",
-            fix="give a folder with a folder for each class, or tar, .rec, TFRecord, idx, CIFAR-10, Parquet or CSV",
-        )
+        fix = f"unzip it: unzip {path} -d FOLDER, and give FOLDER" if head.startswith(ZIP) else f"give {WANTED}"
+        raise Problem(f"{path} is a file of no kind that is known", fix=fix)
     return found, compressed
 
 

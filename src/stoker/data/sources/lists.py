@@ -79,7 +79,8 @@ def read(path: Path) -> Listed:
         found.splits.append(known_split(path, number, fields[split]) if split is not None else "")
     if not labels:
         raise Problem(f"{path} lists no pictures", fix="add a line for each picture")
-    numbered = all(text.isascii() and text.isdigit() and len(text) < 10 for text in labels)
+    # 007 is a name: as a number it would be another one's.
+    numbered = all(text.isascii() and text.isdigit() and len(text) < 10 and str(int(text)) == text for text in labels)
     found.labels.extend(map(int, labels) if numbered else labels)
     return found
 
@@ -107,6 +108,11 @@ def rows(path: Path) -> Rows:
             found.add(0, size, label=label, codec=index.codec_of(location), split=split)
         else:
             found.empty.append(path.parent / location)
+    if not found.file:
+        raise Problem(
+            f"none of the {len(found.empty)} files that {path} lists is there, the first: {found.empty[0]}",
+            fix=f"give whole paths, or paths from {path.parent.absolute()} on",
+        )
     return found
 
 

@@ -114,6 +114,8 @@ def is_label(kind: Any) -> bool:
     """Whether a column's type is a number or a text."""
     import pyarrow as pa
 
+    if pa.types.is_dictionary(kind):
+        return is_label(kind.value_type)
     return bool(pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 

@@ -157,6 +157,9 @@ def opened(rows: Rows, *, where: str, name: str, config: DataConfig, seed: int) 
         train=whole.taken(train),
         held_out=whole.taken(held_out),
         held_out_name=held_out_name,
+        others={
+            name: whole.taken(rows.among((name,))) for name in HELD_OUT if name in rows.splits and name != held_out_name
+        },
         empty=empty,
         ignored=rows.ignored,
     )
@@ -171,12 +174,11 @@ def held_out(rows: Rows, classes: Sequence[str], *, where: str) -> Index:
     return whole if split is None else whole.taken(rows.among((split,)))
 
 
-def renumbered(data: Dataset, classes: Sequence[str], *, where: str) -> Index:
-    """The samples of a data set to evaluate on, numbered as known classes."""
-    samples = data.held_out if data.whole is None else data.whole
+def renumbered(samples: Index, own: Sequence[str], classes: Sequence[str], *, where: str) -> Index:
+    """Samples with classes of their own, numbered as known ones."""
     present = np.unique(samples.label).tolist()
-    numbers = known({number: data.classes[number] for number in present}, classes, where=where)
-    places = np.array([numbers.get(number, -1) for number in range(len(data.classes))], np.int32)
+    numbers = known({number: own[number] for number in present}, classes, where=where)
+    places = np.array([numbers.get(number, -1) for number in range(len(own))], np.int32)
     return replace(samples, label=places[samples.label], digest=None)
 
 

@@ -160,7 +160,7 @@ def check(pages: Pages, place: int, kind: bytes, name: str) -> None:
     if wrong is not None:
         raise Problem(
             f"{pages.path} holds {name} at byte {place}, which is {wrong}",
-            fix="make the tar anew from plain files: tar --dereference -cf NEW.tar -C FOLDER .",
+            fix="make the tar anew from plain files: tar --dereference --hard-dereference -cf NEW.tar -C FOLDER .",
         )
 
 
@@ -194,11 +194,9 @@ def rows(files: Sequence[Path], *, root: Path) -> Rows:
 
 def pictures_of(parts: dict[str, Member]) -> list[Member]:
     """The picture of a sample. Where nothing is a label, names may hold dots, and each picture is its own sample."""
-    picture = next((member for suffix, member in parts.items() if suffix in PICTURES), None)
-    if picture is not None:
-        return [picture] if picture.stem else []
     if any(suffix in parts for suffix in LABELS):
-        return []
+        picture = next((member for suffix, member in parts.items() if suffix in PICTURES), None)
+        return [picture] if picture is not None and picture.stem else []
     return [m for suffix, m in parts.items() if m.stem and suffix.rpartition(".")[2] in PICTURES]
 
 
@@ -260,13 +258,19 @@ def json_label(pages: Pages, member: Member, raw: bytes, names: dict[int, str]) 
         said = json.loads(raw)
     except (ValueError, RecursionError):
         raise damaged(pages, member.offset, f"{member.name} can't be read as JSON") from None
-    if not isinstance(said, dict):
-        return None
-    number: int | None = next((said[key] for key in NUMBERS if type(said.get(key)) is int), None)
+    label, title = json_said(said)
+    if title and isinstance(label, int):
+        names[label] = title
+    return label
+
+
+def json_said(said: object) -> tuple[Label | None, str]:
+    """The label in some JSON, and a name that stands beside a number; nothing where there is none."""
+    if type(said) is int:
+        return said, ""
+    values = said if isinstance(said, dict) else {}
+    number: int | None = next((values[key] for key in NUMBERS if type(values.get(key)) is int), None)
     # JSON can hold halves of characters, which no file can.
-    name = next((said[key].encode(errors="replace").decode() for key in NAMES if isinstance(said.get(key), str)), "")
-    if number is None:
-        return text_label(name)
-    if name:
-        names[number] = name
-    return number
+    texts = (values[key].encode(errors="replace").decode() for key in NAMES if isinstance(values.get(key), str))
+    title = next(texts, "")
+    return (text_label(title), "") if number is None else (number, title)
