@@ -13,7 +13,7 @@ setup(
         Extension(
             "stoker.data.native.library",
             sources=[f"{NATIVE}/engine.cpp"],
-            depends=[f"{NATIVE}/{name}.h" for name in ("crop", "huffman", "picture", "resample")],
+            depends=[f"{NATIVE}/{name}.h" for name in ("crop", "files", "huffman", "picture", "resample", "table")],
             libraries=["jpeg", "pthread"],
             extra_compile_args=[*FLAGS, *VECTORS],
             language="c++",

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from stoker import api, cli, records, runs
+from stoker.data import native
 from stoker.errors import Problem
 from stoker.records import MetricRow
 from stoker.runs import Run
@@ -255,3 +256,12 @@ def test_data_in_the_place_of_a_recipe_is_refused_with_the_flag_for_it(dial_fold
     with pytest.raises(Problem) as found:
         api.configured(str(dial_folder))
     assert found.value.fix == f"data is given with --data {dial_folder}"
+
+
+def test_training_without_the_native_decoder_says_so_once_and_works(
+    dial_folder: Path, quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(native, "library", lambda: None)
+    assert api.train(data=str(dial_folder), name="slow", **quick).record.status == "done"
+    said = "".join(capfd.readouterr())
+    assert said.count(native.MISSING) == 1 and "decode threads, Pillow" in said

@@ -239,3 +239,15 @@ def test_a_disk_that_fails_now_and_then_changes_no_sample(
         with pytest.raises(Problem, match="Input/output error"):
             next(loader)
     loader.close()
+
+
+def test_memory_stays_within_what_is_said(samples: Index):
+    image = ImageConfig(resolution=224)
+    plans = (Plan(epoch=0, positions=np.arange(64), samples=np.arange(64)) for _ in range(60))
+    loader = Loader(samples, plans, image=image, seed=SEED, threads=2, ahead=4, pin=False)
+    before = psutil.Process().memory_info().rss
+    most = max(psutil.Process().memory_info().rss for _ in loader)
+    loader.close()
+    # Sixty such batches are 578 MB; those ahead and in use are 58.
+    assert loader.most_bytes(64) < 70e6
+    assert most - before < loader.most_bytes(64) + 8e6

@@ -1,5 +1,6 @@
 import ctypes
 import gc
+import hashlib
 import io
 import time
 from collections.abc import Callable
@@ -476,3 +477,26 @@ def test_files_with_whole_paths_are_decoded_too(tmp_path: Path, samples: list[by
     engine.wait(ticket)
     engine.close()
     assert not ticket.status.any()
+
+
+@pytest.mark.parametrize(
+    ("sampling", "written", "expected"),
+    [
+        ([(1, 1)] * 3, "3b5862c0e2af68fb", "e283e0f9f659b4f4"),
+        ([(2, 2), (1, 1), (1, 1)], "14d623fbae3f9604", "1464b17ad5d9f820"),
+        ([(2, 1), (1, 1), (1, 1)], "e0116709c1bea136", "bd2e35687d4da27b"),
+        ([(1, 1)], "eaf2edd9ffa3dcb0", "e56f1d1e9fda5405"),
+    ],
+)
+def test_pixels_are_the_same_on_every_processor(sampling: list[tuple[int, int]], written: str, expected: str):
+    raw = jpegs.by_hand(150, 110, sampling, seed=5)
+    if hashlib.sha256(raw).hexdigest()[:16] != written:
+        pytest.skip("this Pillow has other Huffman tables")
+    digest = hashlib.sha256()
+    for side in (32, 64, 96):
+        look = native.look(ImageConfig(resolution=side), is_random=True)
+        for position in range(4):
+            pixels = native.decoded(raw, look=look, position=position)
+            assert pixels is not None
+            digest.update(pixels.tobytes())
+    assert digest.hexdigest()[:16] == expected

@@ -26,8 +26,8 @@ CHUNK = 4
 MOST_PILLOW_THREADS = 4
 # A run of so many unreadable neighbours is no accident.
 SUBSTITUTES = 100
-# What a decode thread holds beside the batch: a file's bytes, some lines, libjpeg's own. Progressive JPEGs need more.
-THREAD_BYTES = 2_000_000
+# What a decode thread holds beside the batch and a sample's bytes: tables, some lines, libjpeg's own.
+THREAD_BYTES = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -113,9 +113,13 @@ class Loader:
         return self.seed is not None
 
     def most_bytes(self, batch: int) -> int:
-        """Memory that batches of this size take at most, those made ahead and the one in use included."""
-        side = int(self._look.side)
-        return (self._ahead + 2) * batch * side * side * 3 + self.threads * THREAD_BYTES
+        """Memory that batches of this size take at most, those made ahead and the one in use included.
+
+        A thread has a sample's bytes twice: as they are read, and without stuffing. Progressive JPEGs take more: all
+        their coefficients are kept.
+        """
+        side, largest = int(self._look.side), int(self.index.length.max(initial=0))
+        return (self._ahead + 2) * batch * side * side * 3 + self.threads * (2 * largest + THREAD_BYTES)
 
     def _begun(self, plan: Plan) -> Pending:
         side, count = self._look.side, len(plan.samples)

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+# What is larger is no picture.
+LARGEST_BYTES = 2**30
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <csetjmp>
+#include <cstdio>
 #include <new>
 
 #include <jpeglib.h>

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from stoker import progress
 from stoker.data.decode import Unreadable
+from stoker.data.samples import LARGEST_BYTES
 from stoker.errors import Problem
 
 TIMEOUT_SECONDS = 60
@@ -21,7 +22,6 @@ SHORT_WAIT_SECONDS = (0.5, 2.0, 8.0)
 # Answers that may be another one a moment later.
 PASSING = (408, 425, 429, 500, 502, 503, 504)
 BROKEN = (OSError, http.client.HTTPException)
-LARGEST_BYTES = 2**30
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,15 +17,13 @@ from stoker.data.packing.store import Key, Store
 from stoker.data.packing.streams import Arrival
 from stoker.data.samples import Sample
 from stoker.data.sources import rows
-from stoker.data.sources.rows import Rows
+from stoker.data.sources.rows import MOST_CLASSES, Rows
 from stoker.errors import Problem
 
 # As other sources' folders are called -> as a pack calls them.
 SPLITS = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 # No epoch of training has this number, so these draws are no epoch's.
 DRAW = 2**32 - 3
-# A larger label is a mistake, not a class: numbers up to the largest are all classes.
-MOST_CLASSES = 1_000_000
 
 
 @dataclass(kw_only=True)

@@ -17,19 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stoker import runs
+from stoker.data.index import COLUMNS
 from stoker.data.packing.encode import Stored
 
 Columns = dict[str, NDArray[Any]]
 # Of each sample of a shard, as the pack's index has it.
-ROWS = {
-    "offset": np.int64,
-    "length": np.uint32,
-    "label": np.int32,
-    "codec": np.uint8,
-    "width": np.uint16,
-    "height": np.uint16,
-    "crc": np.uint32,
-}
+ROWS = {name: COLUMNS[name] for name in ("offset", "length", "label", "codec", "width", "height", "crc")}
 
 
 @dataclass(frozen=True, kw_only=True)

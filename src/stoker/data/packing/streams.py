@@ -20,14 +20,13 @@ from pathlib import PurePosixPath
 from typing import Any, BinaryIO, Protocol
 
 from stoker.data.dataset import SPLITS
-from stoker.data.samples import Sample
+from stoker.data.samples import LARGEST_BYTES, Sample
 from stoker.data.sources.lists import is_address
 from stoker.data.sources.pictures import SUFFIXES
 from stoker.data.sources.tars import LABELS, json_said, text_label
 from stoker.errors import Problem
 
 CHUNK_BYTES = 64 * tarfile.BLOCKSIZE
-LARGEST_BYTES = 2**30
 LARGEST_LABEL_BYTES = 2**20
 # More members of one key than this are no sample of WebDataset's, but files whose names begin alike.
 MOST_MEMBERS = 16
