@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stoker import dist, recipes, records, runs, settings
+from stoker import dist, progress, recipes, records, runs, settings
 from stoker import doctor as doctors
 from stoker import work as works
-from stoker.config import Config, DataConfig
+from stoker.config import Config
+from stoker.data import inspection
+from stoker.data.inspection import Inspection
 from stoker.doctor import MachineProfile
 from stoker.errors import Problem
 from stoker.machine import gauges, verdict
@@ -18,9 +20,12 @@ from stoker.records import LedgerRow, RunRecord
 
 if TYPE_CHECKING:
     from stoker.bench.loader import LoaderBench
+    from stoker.bench.resume import ResumeBench
+    from stoker.bench.step import StepBench
     from stoker.data.packing import Packed
-    from stoker.data.survey import Look
-    from stoker.tasks.classify import Answer
+    from stoker.train.answers import Answer, Scores
+    from stoker.train.export import Export
+    from stoker.train.range_test import RangeTest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,35 +39,6 @@ class Trained:
     """whether there was nothing left to do"""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Scores:
-    """What a network reaches on held-out samples."""
-
-    checkpoint: str
-    data: str
-    samples: int
-    unreadable: int
-    scores: dict[str, float]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Inspection:
-    """What a source holds."""
-
-    data: str
-    classes: dict[str, int]
-    """samples by class, training and held out together"""
-    train_samples: int
-    held_out_samples: int
-    held_out: str
-    total_bytes: int
-    empty: tuple[str, ...]
-    ignored_files: int
-    look: "Look"
-    sheet: Path | None
-    """where the contact sheet is"""
-
-
 def configured(recipe: str | None = None, *, file: Path | None = None, **values: Any) -> Config:
     """Settings from defaults < recipe < file < values."""
     config = recipes.recipe(recipe) if recipe else Config()
@@ -71,22 +47,36 @@ def configured(recipe: str | None = None, *, file: Path | None = None, **values:
     return settings.with_values(config, values)
 
 
+def extended(run: str | Path) -> Config:
+    """The settings of a run as they came to be, to begin another with."""
+    opened = runs.open_run(Path(run))
+    return settings.with_values(runs.read_config(opened), records.read_record(opened.record).fixed)
+
+
 def train(
     recipe: str | None = None,
     *,
     config: Config | None = None,
     name: str | Path | None = None,
     resume: str | None = None,
+    extend: str | Path | None = None,
     auto_resume: bool = True,
     show: bool = True,
     **values: Any,
 ) -> Trained:
     """Train a run, or go on with it: the same call again is resume.
 
-    Settings come from `config`, or from a recipe and values by their names: train("demo", epochs=3).
+    Settings come from `config`, or from a recipe and values by their names: train("demo", epochs=3). With `extend`
+    they come from another run, whose state the new run begins with.
     """
-    config = settings.with_values(config, values) if config is not None else configured(recipe, **values)
-    folder = Path(name or f"{recipe or 'train'}-{settings.address(config)}")
+    if config is None:
+        config = configured(recipe) if extend is None else extended(extend)
+    config = settings.with_values(config, values)
+    origin = runs.open_run(Path(extend)) if extend is not None else None
+    if origin is not None:
+        resume = _said_extension(origin, config, recipe=recipe, resume=resume, show=show)
+    begins = origin.folder.name if origin is not None else recipe or "train"
+    folder = Path(name or f"{begins}-{settings.address(config)}")
     if folder.parent == Path():
         folder = runs.ROOT / folder
     place = dist.world()
@@ -100,7 +90,7 @@ def train(
         dist.start(place, dist.choose_device(config.model.device, place))
     if place.is_first:
         folder = folder if auto_resume else runs.unused(folder)
-        runs.create(folder, config, resumed_from=str(Path(resume).resolve()) if resume else None)
+        _created(folder, config, resumed_from=str(Path(resume).resolve()) if resume else None)
     dist.barrier(place)
     try:
         return work(folder, show=show)
@@ -108,6 +98,60 @@ def train(
         if place.is_first:
             runs.remove_untrained(folder)
         raise
+
+
+def lr_find(
+    recipe: str | None = None, *, config: Config | None = None, picture: str | Path = "lr-find.png", show: bool = True,
+    **values: Any,
+) -> "RangeTest":  # fmt: skip
+    """Try rising learning rates on a run's first steps, draw the losses and suggest a rate. Nothing is saved."""
+    config = settings.with_values(configured(recipe) if config is None else config, values)
+    if dist.world().size > 1:
+        raise Problem(
+            f"--lr-find is for one process, and here are {dist.world().size}",
+            fix="start it without torchrun, with the same --batch: stoker train ... --lr-find",
+        )
+    from stoker.data import sources
+
+    # What needs no torch comes first: a wrong path is refused at once.
+    sources.prepared(config.data, show=show)
+    from stoker.train import curve, range_test
+
+    curve.check_place(Path(picture))
+    progress.say("lr-find  loading libraries and data", show=show)
+    trial = range_test.prepared(config, show=show)
+    works.try_samples(trial.config, trial.data)
+    return range_test.measured(trial, picture=Path(picture), show=show)
+
+
+def _said_extension(origin: runs.Run, config: Config, *, recipe: str | None, resume: str | None, show: bool) -> str:
+    """Say what a run changes of the one it extends, and return the checkpoint it begins with."""
+    if recipe or resume:
+        raise Problem(
+            f"--extend {origin.folder} brings its own settings and state",
+            fix=f"leave {recipe or '--resume'} out, and give what should change as flags",
+        )
+    if not origin.pointer("latest").exists():
+        raise Problem(f"{origin.folder} has no checkpoint to go on from", fix=f"train it: stoker work {origin.folder}")
+    changes = settings.identity_differences(extended(origin.folder), config)
+    if not changes:
+        raise Problem(
+            f"nothing is changed of {origin.folder}",
+            fix=f"give more --epochs, or go on with: stoker work {origin.folder}",
+        )
+    for change in changes:
+        progress.say(f"extend   {change.name}: {change.old} -> {change.new}", show=show and dist.world().is_first)
+    return str(origin.checkpoints / origin.pointer("latest").read_text().strip())
+
+
+def _created(folder: Path, config: Config, *, resumed_from: str | None) -> None:
+    """Make a run folder, or take up the one that is there, or the copy of it in the mirror."""
+    if config.save.mirror:
+        from stoker.train import mirror
+
+        mirror.check(Path(config.save.mirror), runs.Run(folder))
+        mirror.from_mirror(folder, Path(config.save.mirror))
+    runs.create(folder, config, resumed_from=resumed_from)
 
 
 def work(run: str | Path, *, show: bool = True) -> Trained:
@@ -133,43 +177,7 @@ def inspect(
     data: str, *, most: int = 10_000, sheet: str | Path | None = None, show: bool = True, cache: str = "data"
 ) -> Inspection:
     """What a source holds, with up to `most` samples decoded to see that they can be, and a contact sheet (a PNG)."""
-    from stoker import progress
-    from stoker.data import sheet as sheets
-    from stoker.data import sources, survey
-
-    found = sources.open_source(DataConfig(data=data, allow_bad=1.0, cache=cache), seed=0, show=show)
-    if sheet is not None:
-        sheets.check_place(Path(sheet))
-    threads = gauges.cores_allotted().allotted
-    both = (found.train, found.held_out)
-    total = sum(len(index) for index in both)
-    shares = [-(-most * len(index) // total) for index in both]
-    seen: list[survey.Seen] = []
-
-    def counted() -> Any:
-        for index, share in zip(both, shares, strict=True):
-            for one in survey.looks(index, survey.chosen(index, share), threads=threads):
-                seen.append(one)
-                yield len(seen)
-
-    progress.follow(counted(), total=sum(min(s, len(i)) for s, i in zip(shares, both)), what="decoding", show=show)
-    counts = [
-        int((found.train.label == n).sum() + (found.held_out.label == n).sum()) for n in range(len(found.classes))
-    ]
-    if sheet is not None:
-        sheets.contact_sheet(found).save(sheet, format="PNG")
-    return Inspection(
-        data=data,
-        classes=dict(zip(found.classes, counts, strict=True)),
-        train_samples=len(found.train),
-        held_out_samples=len(found.held_out),
-        held_out=found.held_out_name,
-        total_bytes=sum(index.total_bytes for index in both),
-        empty=tuple(str(path) for path in found.empty),
-        ignored_files=found.ignored,
-        look=survey.summed(seen),
-        sheet=None if sheet is None else Path(sheet),
-    )
+    return inspection.inspected(data, most=most, sheet=None if sheet is None else Path(sheet), cache=cache, show=show)
 
 
 def pack(
@@ -201,30 +209,45 @@ def pack(
     return packing.pack_source(str(source), Path(dest), chosen, workers=cores, show=show)
 
 
-def eval(run: str | Path, *, data: str | None = None, checkpoint: str = "best", show: bool = True) -> Scores:  # noqa: A001
-    """Score a run's network on its held-out samples, or on other data of the same classes."""
+def eval(  # noqa: A001
+    what: str | Path, *, data: str | None = None, checkpoint: str = "best", model: str = "", batch: int = 64,
+    resolution: int = 0, show: bool = True,
+) -> "Scores":  # fmt: skip
+    """Score the network of a run, an export or a weights file on held-out samples: the run's own, or other data."""
+    from stoker.train import answers, trained
+
+    net = trained.load(what, model=model, name=checkpoint, resolution=resolution)
+    return answers.evaluate(net, data=data, batch=batch, show=show)
+
+
+def predict(
+    what: str | Path, inputs: Sequence[str | Path], *, checkpoint: str = "best", model: str = "", resolution: int = 0,
+    show: bool = True,
+) -> "list[Answer]":  # fmt: skip
+    """What the network of a run, an export or a weights file sees in pictures, or in all pictures of folders."""
+    from stoker.train import answers, trained
+
+    net = trained.load(what, model=model, name=checkpoint, resolution=resolution)
+    return answers.predict(net, [Path(path) for path in inputs], show=show)
+
+
+def export(
+    what: str | Path, dest: str | Path, *, onnx: bool = False, checkpoint: str = "best", model: str = ""
+) -> "Export":
+    """Write a network to a folder, with all that is needed to use it elsewhere."""
+    from stoker.train import export as exports
     from stoker.train import trained
 
-    return Scores(**trained.evaluate(runs.open_run(Path(run)), data=data, name=checkpoint, show=show))
-
-
-def predict(run: str | Path, inputs: Sequence[str | Path], *, checkpoint: str = "best") -> "list[Answer]":
-    """What a run's network sees in some pictures."""
-    from stoker.train import trained
-
-    return trained.predict(runs.open_run(Path(run)), [Path(path) for path in inputs], name=checkpoint)
+    if onnx:
+        exports.check_packages()
+    exports.check_place(Path(dest))
+    return exports.export(trained.load(what, model=model, name=checkpoint), Path(dest), onnx=onnx)
 
 
 def bench_loader(
-    data: str = "dials:2000x256",
-    *,
-    resolution: int = 224,
-    workers: int = 0,
-    rounds: int = 5,
-    repeat: int = 0,
-    peers: str = "",
-    show: bool = True,
-) -> "LoaderBench":
+    data: str = "dials:2000x256", *, resolution: int = 224, workers: int = 0, rounds: int = 5, repeat: int = 0,
+    peers: str = "", show: bool = True,
+) -> "LoaderBench":  # fmt: skip
     """How fast samples are made ready, against other loaders on the same files with as many cores."""
     from stoker.bench import loader
 
@@ -239,6 +262,28 @@ def bench_loader(
     return loader.compare(
         data, resolution=resolution, workers=cores, rounds=rounds, repeat=repeat, keys=peers, show=show
     )
+
+
+def bench_step(
+    model: str = "resnet18", *, resolution: int = 0, batch: int = 0, rounds: int = 5, steps: int = 0,
+    device: str = "auto", amp: str = "off", show: bool = True,
+) -> "StepBench":  # fmt: skip
+    """What the loop around the network costs, against one written by hand; 0 takes what suits the device."""
+    from stoker.bench import step
+
+    load = step.Load(model=model, resolution=resolution, batch=batch, device=device, amp=amp)
+    return step.measure(load, rounds=rounds, steps=steps, show=show)
+
+
+def bench_resume(
+    model: str = "resnet50", *, resolution: int = 0, batch: int = 0, rounds: int = 5, device: str = "auto",
+    amp: str = "off", show: bool = True,
+) -> "ResumeBench":  # fmt: skip
+    """What saving, stopping and going on cost, against bare copies and torch.save; 0 takes what suits the device."""
+    from stoker.bench import resume
+
+    load = resume.Load(model=model, resolution=resolution, batch=batch, device=device, amp=amp)
+    return resume.measure(load, rounds=rounds, show=show)
 
 
 def as_json(value: Any) -> Any:

@@ -1,18 +1,19 @@
 """The command line: parses, calls api, prints the value; catches Problem; nothing else."""
 
-import json as jsons
 import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
 import tyro
 
-from stoker import api, dist, shown
+from stoker import api, benches, shown, usage
 from stoker.config import Config
 from stoker.errors import Problem
+from stoker.shown import answer
 from stoker.work import DONE, STOPPED
 
 RunFolder = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
@@ -22,7 +23,8 @@ RunFolder = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
 class TrainFlags:
     """Train a run, or go on with it: the same command again is resume.
 
-    Settings come from defaults < RECIPE < --config < flags. Recipes: demo.
+    Settings come from defaults < RECIPE < --config < flags. Recipes: demo, finetune, cifar10-rn20,
+    imagenet-rn50, imagenet-rn50-16, imagenet-rn18-16, imagenet-mobilenetv2, places365-rn18.
     """
 
     config: Path | None = None
@@ -31,8 +33,12 @@ class TrainFlags:
     """name or folder of the run; without it, one that follows from the settings"""
     resume: str | None = None
     """begin a new run with the state of this checkpoint folder"""
+    extend: Path | None = None
+    """begin a new run with the settings and the state of this run, and what other flags change of them"""
     auto_resume: bool = True
     """go on with a run of the same name and settings where there is one"""
+    lr_find: bool = False
+    """train nothing: try rising learning rates for some steps, draw their losses as lr-find.png, and suggest a rate"""
     json: bool = False
     """print the run's record as JSON"""
     settings: tyro.conf.OmitArgPrefixes[Config] = field(default_factory=Config)
@@ -44,19 +50,37 @@ def train(words: list[str]) -> int:
     file = tyro.cli(
         Annotated[ConfigFlag, tyro.conf.arg(name="")], args=words, return_unknown_args=True, add_help=False
     )[0]
-    base = api.configured(recipe, file=file.config)
+    if file.extend is not None and file.config is not None:
+        raise Problem("--extend and --config both bring settings", fix="leave one of them out")
+    base = api.extended(file.extend) if file.extend is not None else api.configured(recipe, file=file.config)
     flags = tyro.cli(TrainFlags, args=words, default=TrainFlags(settings=base), prog="stoker train [RECIPE]")
+    if flags.lr_find:
+        return lr_find(flags)
     trained = api.train(
-        recipe, config=flags.settings, name=flags.name, resume=flags.resume, auto_resume=flags.auto_resume
-    )
+        recipe, config=flags.settings, name=flags.name, resume=flags.resume, extend=flags.extend,
+        auto_resume=flags.auto_resume,
+    )  # fmt: skip
     return answer(trained, json=flags.json, show=shown.trained, code=exit_code(trained.record.status))
+
+
+def lr_find(flags: TrainFlags) -> int:
+    """Try rising learning rates in the place of training"""
+    for name, value in (("resume", flags.resume), ("extend", flags.extend)):
+        if value is not None:
+            raise Problem(
+                f"--lr-find tries rates on a run that begins, and --{name} {value} goes on with one",
+                fix=f"leave --{name} out; --weights {value} begins with the weights of another run",
+            )
+    found = api.lr_find(config=flags.settings)
+    return answer(found, json=flags.json, show=shown.range_test, code=STOPPED if found.is_interrupted else DONE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigFlag:
-    """The one flag that others are laid over."""
+    """The flags that others are laid over."""
 
     config: Path | None = None
+    extend: Path | None = None
 
 
 def work(run: RunFolder, /, *, json: bool = False) -> int:
@@ -161,79 +185,6 @@ def why(run: RunFolder, /, *, json: bool = False) -> int:
     return answer(api.why(run), json=json, show=shown.verdict)
 
 
-def eval_(run: RunFolder, /, *, data: str | None = None, checkpoint: str = "best", json: bool = False) -> int:
-    """Score a run's network on held-out samples
-
-    Args:
-        run: the run's folder or name
-        data: other data of the same classes
-        checkpoint: best, latest, epoch_N, a step, or a checkpoint folder
-        json: print the answer as JSON
-    """
-    return answer(api.eval(run, data=data, checkpoint=checkpoint), json=json, show=shown.scores)
-
-
-def predict(
-    run: RunFolder,
-    inputs: Annotated[tyro.conf.Positional[list[Path]], tyro.conf.arg(metavar="INPUTS")],
-    /,
-    *,
-    checkpoint: str = "best",
-    json: bool = False,
-) -> int:
-    """Say what a run's network sees in pictures
-
-    Args:
-        run: the run's folder or name
-        inputs: picture files
-        checkpoint: best, latest, epoch_N, a step, or a checkpoint folder
-        json: print the answer as JSON
-    """
-    return answer(api.predict(run, inputs, checkpoint=checkpoint), json=json, show=shown.answers)
-
-
-def bench(
-    what: Annotated[tyro.conf.Positional[Literal["loader"]], tyro.conf.arg(metavar="WHAT")],
-    /,
-    *,
-    data: str = "dials:2000x256",
-    resolution: int = 224,
-    workers: int = 0,
-    rounds: int = 5,
-    repeat: int = 0,
-    peers: str = "",
-    json: bool = False,
-) -> int:
-    """Measure speed against what one would use instead, side by side
-
-    Args:
-        what: loader
-        data: a source that holds JPEGs: a folder of class folders, or dials[:COUNT[xSIZE]], ...
-        resolution: pixels a side
-        workers: threads or processes of each loader, and cores they run on; 0 takes the cores allotted
-        rounds: measurements of each, taken in turn
-        repeat: passes over the files in a round; 0 takes as many as make a round of some seconds
-        peers: which to compare with, as in pillow,dali; all without it
-        json: print the answer as JSON
-    """
-    measured = {"loader": api.bench_loader}[what](
-        data, resolution=resolution, workers=workers, rounds=rounds, repeat=repeat, peers=peers
-    )
-    return answer(measured, json=json, show=shown.loader_bench)
-
-
-def answer(value: Any, *, json: bool, show: Callable[[Any], None], code: int = 0) -> int:
-    """Print a value, for people or for programs. Of many processes, only the first does."""
-    if not dist.world().is_first:
-        return code
-    if json:
-        plain = [api.as_json(item) for item in value] if isinstance(value, list) else api.as_json(value)
-        print(jsons.dumps(plain, indent=1, default=str))
-    else:
-        show(value)
-    return code
-
-
 LOST = "what was not saved yet is lost"
 COMMANDS: dict[str, Callable[..., int]] = {
     "train": train,
@@ -242,9 +193,10 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "inspect": inspect,
     "doctor": doctor,
     "why": why,
-    "eval": eval_,
-    "predict": predict,
-    "bench": bench,
+    "eval": usage.eval_,
+    "predict": usage.predict,
+    "export": usage.export,
+    "bench": benches.bench,
 }
 
 
@@ -255,6 +207,9 @@ def main(words: list[str] | None = None) -> int:
     if name in ("-h", "--help"):
         shown.overview(COMMANDS)
         return 0
+    if name == "--version":
+        print(f"stoker {version('stoker')}")
+        return 0
     try:
         if name not in COMMANDS:
             raise shown.unknown_command(name, COMMANDS)
@@ -263,7 +218,7 @@ def main(words: list[str] | None = None) -> int:
         return tyro.cli(COMMANDS[name], args=words, prog=f"stoker {name}")
     except Problem as problem:
         shown.problem(problem)
-        return 2
+        return STOPPED if problem.goes_on else 2
     except KeyboardInterrupt:
         what = "whole shards are kept: the same command again goes on after them" if name == "pack" else LOST
         print(f"left at once; {what}", file=sys.stderr)

@@ -197,8 +197,8 @@ def carried_on(run: Run, config: Config) -> Config:
 
 
 def has_begun(run: Run) -> bool:
-    """Whether a run has anything to lose: a checkpoint or a line of metrics."""
-    return run.metrics.exists() or any(run.checkpoints.glob("[0-9]*"))
+    """Whether a run has anything to lose: a line of metrics, or a checkpoint after its first step."""
+    return run.metrics.exists() or any(int(p.name) > 0 for p in run.checkpoints.glob("[0-9]*"))
 
 
 def check_same(run: Run, config: Config, *, resumed_from: str | None) -> None:
@@ -207,12 +207,12 @@ def check_same(run: Run, config: Config, *, resumed_from: str | None) -> None:
     if not has_begun(run):
         # It was refused before its first step, so there is no result yet to change.
         return
+    fixed = {s.name: s.value for s in settings.listed(settings.with_values(read_config(run), record.fixed))}
     changed = [
-        d
-        for d in settings.identity_differences(read_config(run), config)
+        d for d in settings.identity_differences(read_config(run), config)
         # A path is only a name of the data: what it holds is compared by fingerprint when it is opened.
-        if d.name != "data" and record.fixed.get(d.name, d.old) != d.new
-    ]
+        if d.name != "data" and fixed[d.name] != d.new
+    ]  # fmt: skip
     if changed:
         listed = "\n".join(f"    {d.name}: {d.old} -> {d.new}" for d in changed)
         raise Problem(

@@ -131,7 +131,7 @@ def as_kind(value: Any, kind: Any, *, name: str) -> Any:
     """A value from a file as the type that the field declares."""
     if value is None and type(None) in typing.get_args(kind):
         return None
-    options = [k for k in typing.get_args(kind) if k is not type(None)] if isinstance(kind, types.UnionType) else [kind]
+    options = [k for k in typing.get_args(kind) if k is not type(None)] if is_union(kind) else [kind]
     for option in options:
         origin, members = typing.get_origin(option), typing.get_args(option)
         if origin is tuple and isinstance(value, list | tuple):
@@ -148,8 +148,15 @@ def as_kind(value: Any, kind: Any, *, name: str) -> Any:
     raise Problem(f"{name} is {value!r}", fix=f"give a value of type {kind_text(kind)}")
 
 
+def is_union(kind: Any) -> bool:
+    """Whether a type is one of several: `int | Literal["auto"]` is of another class than `int | None`."""
+    return isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union
+
+
 def kind_text(kind: Any) -> str:
     """A declared type in words for a message."""
+    if is_union(kind):
+        return " or ".join(kind_text(k) for k in typing.get_args(kind))
     if typing.get_origin(kind) is typing.Literal:
         return "one of " + ", ".join(map(str, typing.get_args(kind)))
     return kind.__name__ if isinstance(kind, type) and not typing.get_args(kind) else str(kind)

@@ -1,14 +1,15 @@
 """Answers as people read them in a terminal. Takes values, prints them; knows nothing of how they came about."""
 
 import difflib
+import json as jsons
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from stoker import units
-from stoker.api import Inspection, Scores, Trained
+from stoker import api, dist, units
+from stoker.api import Inspection, Trained
 from stoker.doctor import MachineProfile
 from stoker.errors import Problem
 from stoker.machine.verdict import MEANING, Verdict
@@ -22,6 +23,18 @@ def console() -> Console:
     out = Console(highlight=False)
     # Only a terminal has an edge to wrap at; a file or a pipe gets whole lines.
     return out if out.is_terminal else Console(highlight=False, soft_wrap=True)
+
+
+def answer(value: Any, *, json: bool, show: Callable[[Any], None], code: int = 0) -> int:
+    """Print a value, for people or for programs. Of many processes, only the first does."""
+    if not dist.world().is_first:
+        return code
+    if json:
+        plain = [api.as_json(item) for item in value] if isinstance(value, list) else api.as_json(value)
+        print(jsons.dumps(plain, indent=1, default=str))
+    else:
+        show(value)
+    return code
 
 
 def plain_table(*columns: str, right: int = 0) -> Table:
@@ -76,6 +89,33 @@ def trained(value: Trained) -> None:
     out.print(f"status   {record.status}{again}{already}")
     out.print(f"verdict  {value.verdict.sentence}")
     out.print(f"run      {value.folder}   (where the time went: stoker why {value.folder})")
+
+
+def range_test(value: Any) -> None:
+    """The rates that a range test suggests, beside those of the settings and of the rule."""
+    out = console()
+    by = "linear" if value.optimizer in ("sgd", "lars") else "square root"
+    steps = units.count_text(len(value.rates), "step")
+    out.print(f"tried    {steps} of {value.batch:,} samples with {value.optimizer} (--lr is for 256: {by} rule)")
+    out.print(f"end      {value.ended}")
+    table = plain_table("", "peak rate", "as --lr", "of setting", "meaning", right=4)
+    table.columns[-1].justify = "left"
+    for name, rate, meaning in (
+        ("steepest", value.steepest, "where the loss falls fastest"),
+        ("valley", value.valley, "the middle of its longest fall"),
+        ("setting", value.setting, "of these settings"),
+        ("rule", value.rule, "what people train with"),
+    ):
+        if rate is not None:
+            table.add_row(name, f"{rate:.3g}", f"{rate / value.scale:.3g}", f"{rate / value.setting:.2f} x", meaning)
+    out.print(table)
+    if value.caution:
+        out.print(f"[yellow]caution[/]  {value.caution}")
+    if value.steepest and value.valley:
+        low, high = sorted((value.steepest, value.valley))
+        lrs, peaks = f"{low / value.scale:.2g} to {high / value.scale:.2g}", f"{low:.2g} to {high:.2g}"
+        out.print(f"to try   --lr from {lrs}, or for this batch alone --peak-lr from {peaks}")
+    out.print(f"picture  {value.picture}; nothing was trained or saved", markup=False)
 
 
 def verdict(value: Verdict) -> None:
@@ -163,40 +203,38 @@ def listed(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count:,}" for name, count in ordered) or "none"
 
 
-def scores(value: Scores) -> None:
+def scores(value: Any) -> None:
     """Scores on held-out samples."""
     out = console()
     text = "  ".join(f"{name} {number:.4f}" for name, number in value.scores.items())
     out.print(f"{text}  ({value.samples:,} samples, {value.unreadable} unreadable)")
-    out.print(f"data       {value.data}")
-    out.print(f"checkpoint {value.checkpoint}")
+    out.print(f"data       {value.data}, classes {value.matched}", markup=False)
+    out.print(f"model      {value.model} at {value.resolution} pixels", markup=False)
+    out.print(f"checkpoint {value.checkpoint}{averaged(value.average)}", markup=False)
 
 
-def loader_bench(value: Any) -> None:
-    """Ratios with their spread."""
+def averaged(is_average: bool) -> str:
+    """What weights these are, where a checkpoint has two kinds."""
+    return " (the average of the weights that training kept)" if is_average else ""
+
+
+def export(value: Any) -> None:
+    """What was written, and what to do with it."""
     out = console()
-    out.print(
-        f"{value.files:,} files of {value.data}, {value.samples:,} samples a round to {value.resolution} pixels, "
-        f"{value.workers} workers and cores; Stoker's pixels differ by {value.difference:.2f} of 255 from Pillow's"
-    )
-    table = plain_table("against", "stoker/s", "peer/s", "ratio", "least - most", "n", "differs", "note", right=7)
-    table.columns[-1].justify = "left"
-    for row in value.rivals:
-        cells = ["-"] * 6
-        if row.ratio is not None:
-            rates = f"{row.ours_per_second:.0f}", f"{row.peer_per_second:.0f}", f"{row.ratio:.2f}"
-            spread = f"{row.ratio_least:.2f} - {row.ratio_most:.2f}"
-            cells = [*rates, spread, str(row.rounds), f"{row.difference:.2f}"]
-        table.add_row(row.name, *cells, row.note)
-    out.print(table)
-    best = next((row for row in value.rivals if row.peer == value.fastest), None)
-    if best is not None:
-        out.print(f"Stoker makes {best.ratio:.2f} x as many as the fastest peer of equal quality: {best.name}")
+    out.print(f"from     {value.source}{averaged(value.is_average)}", markup=False)
+    for name, size in value.files.items():
+        out.print(f"wrote    {value.folder / name}  {units.bytes_text(size)}", markup=False)
+    if value.onnx_difference is not None:
+        out.print(f"onnx     logits differ from PyTorch's by {value.onnx_difference:.1e} at most")
+    out.print(f"next     stoker predict {value.folder} PICTURE ...", markup=False)
 
 
 def answers(values: list[Any]) -> None:
-    """A line a picture: the likeliest classes."""
+    """A line a picture: the likeliest classes, or why it can't be read."""
     out = console()
     for value in values:
         pairs = zip(value.classes, value.probabilities, strict=True)
-        out.print(f"{value.input}: " + ", ".join(f"{name} {chance:.1%}" for name, chance in pairs), markup=False)
+        told = ", ".join(f"{name} {chance:.1%}" for name, chance in pairs)
+        out.print(
+            f"{value.input}: " + (f"can't be read: {value.unreadable}" if value.unreadable else told), markup=False
+        )

@@ -21,6 +21,8 @@ from stoker.runs import Run
 from stoker.train.ledger import Ledger
 
 if TYPE_CHECKING:
+    import torch
+
     from stoker.data.sources import Dataset
     from stoker.tasks import Task
     from stoker.train.site import Outcome
@@ -76,38 +78,64 @@ def attempt_run(
         # What needs no torch comes first: a wrong path is refused at once.
         sources.prepared(runs.read_config(run).data, show=show)
         progress.say(f"start    {run.folder}: loading libraries and data", show=show)
-    from stoker.tasks.classify import Classify
-    from stoker.train import loop
+    from stoker.train import fixed as fixing
+    from stoker.train import loop, start, trained
     from stoker.train.site import Site
 
     config = runs.read_config(run)
     device = dist.choose_device(config.model.device, world)
     dist.start(world, device)
-    if dist.overlaps(world, device, exact=config.model.exact):
+    if dist.overlaps(world, device, exact=config.model.exact, compress=config.many.compress):
         clock.unmeasured |= {"comm"}
-    fixed = record.fixed if runs.has_begun(run) else fixed_settings(config, world)
+    fixed = record.fixed if runs.has_begun(run) else fixing.fixed_settings(config, world)
     config = settings.with_values(config, fixed)
-    check_atoms(config, world)
-    loop.pin_arithmetic(config.model, device)
-    task = Classify(data=config.data, image=config.image, loader=config.loader, network=config.model)
-    data = opened_in_turn(task, world, seed=config.train.seed, show=show)
-    if world.is_first:
-        preflight(config, data, run)
-        runs.update_record(run, fixed=fixed)
-    dist.barrier(world)
+    start.pin_arithmetic(config.model, device)
+    data = opened_in_turn(trained.task_of(config), world, seed=config.train.seed, show=show)
+    config = settled(run, config, fixed, data, world, device, show=show)
     attempts = records.read_record(run.record).attempts
-    with StopRequest(show=show and world.is_first) as stop:
+    with (
+        StopRequest(show=show and world.is_first, spot_address=dist.spot_notice_address()) as stop,
+        dist.Watch(world, device, events=run.events if world.is_first else None) as watch,
+    ):
         site = Site(
             run=run,
             world=world,
             device=device,
             clock=clock,
             stop=stop,
+            watch=watch,
             attempt=len(attempts),
             started_at=started_at,
             first_started_at=attempts[0].started_at,
         )
-        return loop.train(config, task, data, site, resume=record.resumed_from, show=show)
+        return loop.train(config, trained.task_of(config), data, site, resume=record.resumed_from, show=show)
+
+
+def settled(
+    run: Run,
+    config: Config,
+    fixed: dict[str, Any],
+    data: "Dataset",
+    world: World,
+    device: "torch.device",
+    *,
+    show: bool,
+) -> Config:
+    """The settings of a run with nothing left open, after everything that must hold before training was seen to."""
+    from stoker.train import fixed as fixing
+    from stoker.train import trained
+
+    if config.train.batch == "auto":
+        batch = fixing.batch_that_fits(config, trained.task_of(config), data, world, device, show=show)
+        fixed = {**fixed, "batch": batch}
+        config = settings.with_values(config, fixed)
+    fixing.check_atoms(config, world)
+    if world.is_first:
+        fixing.check_batches(config, data)
+        preflight(config, data, run)
+        runs.update_record(run, fixed=fixed)
+    dist.barrier(world)
+    return config
 
 
 def opened_in_turn(task: "Task", world: World, *, seed: int, show: bool) -> "Dataset":
@@ -124,52 +152,20 @@ def has_more_to_do(record: RunRecord, config: Config) -> bool:
     return record.result.get("epoch", 0) < config.train.epochs and (target is None or best["top1"] < target)
 
 
-def fixed_settings(config: Config, world: World) -> dict[str, Any]:
-    """What is left to Stoker, decided at the first start of a run and kept from then on."""
-    from stoker.machine import gauges
-    from stoker.tasks import networks
-
-    cores = gauges.cores_allotted().allotted
-    return {
-        "model": networks.resolved(config.model.model),
-        "atoms": config.train.atoms or world.size,
-        "compute_threads": config.model.compute_threads or max(1, cores // world.local_size),
-    }
-
-
-def check_atoms(config: Config, world: World) -> None:
-    """Refuse more processes than there is work for, and atoms without samples."""
-    atoms, batch = config.train.atoms, config.train.batch
-    if world.size > atoms:
-        raise Problem(
-            f"there are {world.size} processes for {atoms} atoms",
-            fix=f"start at most {atoms} processes, or begin a new run with --atoms {world.size}",
-        )
-    if batch < atoms:
-        raise Problem(
-            f"a batch of {batch} can't be cut into {atoms} atoms",
-            fix=f"give --batch {2 * atoms} or more, or fewer --atoms",
-        )
-
-
 def preflight(config: Config, data: "Dataset", run: Run) -> None:
     """Refuse what would fail hours later, and write down what is trained on, where, and with which code."""
-    if config.train.batch > len(data.train):
-        raise Problem(
-            f"a batch of {config.train.batch} is larger than the {len(data.train)} training samples",
-            fix=f"give --batch {len(data.train)} or less",
-        )
     facts = {
         "fingerprint": data.fingerprint(),
         "train_samples": len(data.train),
         "held_out_samples": len(data.held_out),
+        "held_out": data.held_out_name,
         "classes": len(data.classes),
         "train_bytes": data.train.total_bytes,
         "empty_files": len(data.empty),
     }
     before = records.read_record(run.record).data if runs.has_begun(run) else {}
     if before and before["fingerprint"] != facts["fingerprint"]:
-        listed = "\n".join(f"    {k}: {before[k]} -> {v}" for k, v in facts.items() if before[k] != v)
+        listed = "\n".join(f"    {k}: {before.get(k)} -> {v}" for k, v in facts.items() if before.get(k) != v)
         raise Problem(
             f"the data in {config.data.data} is not what {run.folder} was trained on:\n{listed}",
             fix="bring the old data back, or give another name with --name",
@@ -224,22 +220,31 @@ def code() -> dict[str, Any]:
 
 def verdict_on(error: BaseException) -> tuple[Status, BaseException]:
     """What an error makes of a run, and what the user is told."""
-    import torch
+    from stoker.train import memory
 
-    if isinstance(error, torch.OutOfMemoryError):
-        told = Problem(f"out of memory: {error}", fix="give more --atoms or a smaller --batch; both begin a new run")
-        return "oom", told
-    return "stopped" if isinstance(error, KeyboardInterrupt) else "failed", error
+    if memory.is_out_of_memory(error):
+        what = f"out of memory with the smallest atoms that this network takes: {error}"
+        return "oom", Problem(what, fix="give a smaller --resolution or --model; both begin a new run")
+    told = dist.told(error) or error
+    goes_on = isinstance(told, KeyboardInterrupt) or (isinstance(told, Problem) and told.goes_on)
+    return "stopped" if goes_on else "failed", told
 
 
 def ended(run: Run, *, status: Status, why: str | None, result: dict[str, Any] | None = None) -> RunRecord:
     """Write down how this start of a run ended."""
     record = records.read_record(run.record)
     last = dataclasses.replace(record.attempts[-1], ended_at=time.time(), status=status)
-    return runs.update_record(
+    updated = runs.update_record(
         run,
         status=status,
         why=why,
         attempts=(*record.attempts[:-1], last),
         result=record.result if result is None else result,
     )
+    save = runs.read_config(run).save
+    if save.mirror:
+        from stoker.train import mirror as mirrors
+
+        with contextlib.suppress(Problem):  # it was told of each checkpoint that could not be mirrored
+            mirrors.to_mirror(run, Path(save.mirror), None, keep=save.keep_last)
+    return updated

@@ -1,16 +1,19 @@
 import gc
+import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
 
-from stoker.config import DataConfig, ImageConfig
-from stoker.data import augment, decode, dials, index, native, sources
+from stoker.config import AugmentConfig, DataConfig, ImageConfig
+from stoker.config.stages import Stage
+from stoker.data import augment, decode, dials, index, mix, native, sources
 from stoker.data.index import Index
 from stoker.data.loader import Batch, Loader
-from stoker.data.order import Pace, Plan, evaluation_plans, training_plans
+from stoker.data.order import Pace, Plan, Route, evaluation_plans, training_plans
 from stoker.errors import Problem
 
 IMAGE = ImageConfig(resolution=32)
@@ -44,7 +47,8 @@ def twelve(tmp_path: Path) -> Index:
 
 def training(samples: Index, *, epoch: int = 0, position: int = 0, threads: int = 2, ahead: int = 4) -> Loader:
     pace = Pace(count=len(samples), batch=min(16, len(samples)), atoms=1, last_step="keep")
-    plans = training_plans(pace, seed=SEED, epoch=epoch, position=position, epochs=2, rank=0, world=1)
+    route = pace.route(epochs=2, resolution=32)
+    plans = training_plans(route, seed=SEED, epoch=epoch, position=position, rank=0, world=1)
     return Loader(samples, plans, image=IMAGE, seed=SEED, threads=threads, ahead=ahead, pin=False)
 
 
@@ -75,10 +79,10 @@ def is_same(pixels: object, expected: object) -> bool:
     return int(np.abs(np.asarray(pixels, np.int16) - np.asarray(expected, np.int16)).max()) <= 1
 
 
-def cropped(samples: Index, sample: int, *, position: int, epoch: int = 0) -> np.ndarray:
+def cropped(samples: Index, sample: int, *, position: int, epoch: int = 0, image: ImageConfig = IMAGE) -> np.ndarray:
     """A sample under the random numbers of a position of an epoch."""
     drawn = augment.draws(SEED, epoch=epoch, positions=np.array([position]))[0]
-    return decode.training_pixels(samples.read(sample), drawn=drawn, config=IMAGE)
+    return decode.training_pixels(samples.read(sample), drawn=drawn, config=image)
 
 
 @pytest.mark.parametrize(("threads", "ahead"), [(1, 4), (2, 1), (4, 4), (4, 50)])
@@ -92,7 +96,8 @@ def test_any_number_of_threads_and_batches_ahead_gives_the_same_pixels_and_label
 def test_batches_follow_their_plans(samples: Index):
     batches = exhausted(training(samples))
     pace = Pace(count=120, batch=16, atoms=1, last_step="keep")
-    plans = list(training_plans(pace, seed=SEED, epoch=0, position=0, epochs=2, rank=0, world=1))
+    route = pace.route(epochs=2, resolution=32)
+    plans = list(training_plans(route, seed=SEED, epoch=0, position=0, rank=0, world=1))
     assert [batch.plan.samples.tolist() for batch in batches] == [plan.samples.tolist() for plan in plans]
     assert [b.labels.tolist() for b in batches] == [samples.label[b.plan.samples].tolist() for b in batches]
 
@@ -249,5 +254,137 @@ def test_memory_stays_within_what_is_said(samples: Index):
     most = max(psutil.Process().memory_info().rss for _ in loader)
     loader.close()
     # Sixty such batches are 578 MB; those ahead and in use are 58.
-    assert loader.most_bytes(64) < 70e6
-    assert most - before < loader.most_bytes(64) + 8e6
+    assert loader.most_bytes(64, 224) < 70e6
+    assert most - before < loader.most_bytes(64, 224) + 8e6
+
+
+STAGES = (Stage(resolution=32, batch=40, epochs=1), Stage(resolution=48, batch=60, epochs=1))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_stages_of_another_resolution_follow_without_a_gap(samples: Index, threads: int):
+    route = Route(count=120, stages=STAGES, atoms=1, last_step="drop")
+    plans = training_plans(route, seed=SEED, epoch=0, position=0, rank=0, world=1)
+    # All five are made ahead, so that both sizes are in the making at once.
+    batches = exhausted(Loader(samples, plans, image=IMAGE, seed=SEED, threads=threads, ahead=9, pin=False))
+    assert [tuple(batch.pixels.shape) for batch in batches] == [(40, 32, 32, 3)] * 3 + [(60, 48, 48, 3)] * 2
+    for number, epoch, side in ((2, 0, 32), (3, 1, 48)):
+        batch = batches[number]
+        rows = zip(batch.plan.samples.tolist()[:20], batch.plan.positions.tolist())
+        image = ImageConfig(resolution=side)
+        expected = [cropped(samples, sample, position=place, epoch=epoch, image=image) for sample, place in rows]
+        assert is_same(batch.pixels[:20], expected)
+
+
+def test_an_unreadable_sample_is_replaced_at_the_resolution_of_its_plan(twelve: Index):
+    spoil(twelve, 5, "text")
+    plan = Plan(epoch=0, positions=np.arange(2), samples=np.array([4, 5]), resolution=24)
+    [batch] = exhausted(Loader(twelve, iter([plan]), image=IMAGE, seed=SEED, threads=1, ahead=1, pin=False))
+    assert is_same(batch.pixels[1], cropped(twelve, 6, position=1, image=ImageConfig(resolution=24)))
+
+
+@pytest.mark.parametrize(("eval_resolution", "expected"), [(0, 32), (40, 40)])
+def test_an_evaluation_has_the_resolution_of_the_settings(twelve: Index, eval_resolution: int, expected: int):
+    image = replace(IMAGE, eval_resolution=eval_resolution)
+    plans = evaluation_plans(12, batch=12, rank=0, world=1)
+    [batch] = exhausted(Loader(twelve, plans, image=image, seed=None, threads=1, ahead=1, pin=False))
+    assert is_same(batch.pixels, [decode.evaluation_pixels(twelve.read(k), config=image) for k in range(12)])
+    assert batch.pixels.shape[1] == expected
+
+
+def test_an_evaluation_keeps_to_the_resolution_of_its_plan(twelve: Index):
+    image = replace(IMAGE, eval_resolution=40)
+    plan = Plan(epoch=0, positions=np.arange(12), samples=np.arange(12), resolution=24)
+    [batch] = exhausted(Loader(twelve, iter([plan]), image=image, seed=None, threads=1, ahead=1, pin=False))
+    expected = [decode.evaluation_pixels(twelve.read(k), config=ImageConfig(resolution=24)) for k in range(12)]
+    assert is_same(batch.pixels, expected)
+
+
+def test_settings_that_do_not_say_how_large_pictures_are_give_no_loader(twelve: Index):
+    with pytest.raises(AssertionError):
+        Loader(twelve, iter([]), image=ImageConfig(), seed=None, threads=1, ahead=1, pin=False)
+
+
+def test_a_training_batch_brings_the_draws_of_its_positions_and_resolution(samples: Index):
+    config = AugmentConfig(translate=3, erase=1.0, cutmix=1.0, cutmix_probability=1.0)
+    route = Route(count=120, stages=STAGES, atoms=2, last_step="drop")
+    plans = training_plans(route, seed=SEED, epoch=0, position=0, rank=1, world=2)
+    loader = Loader(samples, plans, image=IMAGE, seed=SEED, threads=1, ahead=2, pin=False, augment=config)
+    batches = exhausted(loader)
+    assert len(batches) == 5
+    for batch in batches:
+        plan = batch.plan
+        expected = mix.drawn(config, seed=SEED, epoch=plan.epoch, positions=plan.positions, resolution=plan.resolution)
+        assert batch.mix is not None and expected is not None
+        assert np.array_equal(batch.mix.shifts, expected.shifts) and np.array_equal(batch.mix.erased, expected.erased)
+        assert (batch.mix.weight, batch.mix.box) == (expected.weight, expected.box)
+
+
+def test_an_evaluation_brings_no_draws(twelve: Index):
+    plans = evaluation_plans(12, batch=5, rank=0, world=1)
+    config = AugmentConfig(translate=3)
+    loader = Loader(twelve, plans, image=IMAGE, seed=None, threads=1, ahead=1, pin=False, augment=config)
+    assert [batch.mix for batch in exhausted(loader)] == [None] * 3
+
+
+def test_who_asks_whether_a_batch_is_ready_gets_the_same_batches(samples: Index):
+    expected, loader = content(exhausted(training(samples))), training(samples)
+    found = []
+    while True:
+        while not loader.ready(0.001):
+            pass
+        assert loader.ready(0)
+        batch = next(loader, None)
+        if batch is None:
+            break
+        found.append(batch)
+    assert loader.ready(0) and content(found) == expected
+    assert loader.read_seconds > 0 and loader.decode_seconds > 0
+    loader.close()
+
+
+def test_a_batch_is_ready_only_when_pillow_is_done_too(twelve: Index, monkeypatch: pytest.MonkeyPatch):
+    spoil(twelve, 5, "text")
+    original, let_go = Index.read, threading.Event()
+
+    def held(self: Index, sample: int) -> bytes:
+        assert let_go.wait(60)
+        return original(self, sample)
+
+    monkeypatch.setattr(Index, "read", held)
+    loader = of_these(twelve, [5, 7])
+    assert not loader.ready(0.05) and not loader.ready(0)
+    let_go.set()
+    assert loader.ready(60)
+    assert next(loader).labels.tolist() == [106, 107]
+    assert loader.ready(0)
+    loader.close()
+
+
+def test_a_batch_is_ready_only_when_native_threads_are_done(
+    twelve: Index, monkeypatch: pytest.MonkeyPatch, decoder: str
+):
+    if decoder == "pillow":
+        pytest.skip("there are none")
+    original, asked = native.Engine.poll, []
+
+    def poll(self: native.Engine, ticket: native.Ticket, *, seconds: float) -> bool:
+        asked.append(seconds)
+        return len(asked) > 2 and original(self, ticket, seconds=seconds)
+
+    monkeypatch.setattr(native.Engine, "poll", poll)
+    loader = of_these(twelve, [5, 7])
+    assert [loader.ready(seconds) for seconds in (0.25, 0, 60, 0)] == [False, False, True, True]
+    assert asked == [0.25, 0, 60]
+    assert next(loader).labels.tolist() == [105, 107]
+    loader.close()
+
+
+def test_what_made_a_batch_fail_is_said_when_it_is_taken(twelve: Index):
+    for sample in range(12):
+        spoil(twelve, sample, "text")
+    loader = of_these(twelve, [3])
+    assert loader.ready(60)
+    with pytest.raises(Problem, match="in a row can't be read"):
+        next(loader)
+    loader.close()

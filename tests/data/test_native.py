@@ -2,6 +2,7 @@ import ctypes
 import gc
 import hashlib
 import io
+import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -334,6 +335,28 @@ def test_many_batches_in_flight_come_back_whole_in_any_order(tmp_path: Path, sam
         assert not tickets[k].status.any()
         assert len(pixels[k]) == 0 or np.array_equal(pixels[k], one_by_one(samples, plans[k]))
     engine.close()
+
+
+def test_a_batch_can_be_asked_for_without_being_taken(tmp_path: Path, samples: list[bytes]):
+    stored = in_files(tmp_path, samples)
+    path = stored.path(1)
+    # Who opens a pipe waits until somebody writes to it.
+    path.rename(tmp_path / "aside")
+    os.mkfifo(path)
+    engine, pixels = native.Engine(stored, threads=1), np.empty((2, *EACH), np.uint8)
+    ticket = engine.submit(planned(np.array([0, 1])), pixels, seed=7, look=LOOK)
+    early = [engine.poll(ticket, seconds=seconds) for seconds in (0, 0.05, -1)]
+    pipe = os.open(path, os.O_RDWR)
+    assert early == [False] * 3 and engine.poll(ticket, seconds=60) and engine.poll(ticket, seconds=0)
+    engine.wait(ticket)
+    os.close(pipe)
+    assert ticket.status[0] == 0 and ticket.status[1] != 0
+    assert np.array_equal(pixels[:1], one_by_one(samples, planned(np.array([0]))))
+    with pytest.raises(KeyError):
+        engine.poll(ticket, seconds=0)
+    engine.close()
+    with pytest.raises(AssertionError):
+        engine.poll(ticket, seconds=0)
 
 
 @pytest.mark.parametrize("codec", [GREY, RGB, PLANES])

@@ -5,9 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stoker.config import Stage
 from stoker.data import index, order
 from stoker.data.index import Index
-from stoker.data.order import Pace, Plan, evaluation_plans, permuted, training_plans
+from stoker.data.order import Pace, Plan, Route, evaluation_plans, permuted, training_plans
 
 COUNT = 10_007
 
@@ -21,7 +22,8 @@ def plain(plan: Plan) -> tuple[object, ...]:
 
 
 def plans(pace: Pace, *, epoch: int = 0, position: int = 0, epochs: int = 2, rank: int = 0, world: int = 1) -> list:
-    found = training_plans(pace, seed=5, epoch=epoch, position=position, epochs=epochs, rank=rank, world=world)
+    route = pace.route(epochs=epochs, resolution=32)
+    found = training_plans(route, seed=5, epoch=epoch, position=position, rank=rank, world=world)
     return [plain(plan) for plan in found]
 
 
@@ -168,7 +170,8 @@ def million(tmp_path_factory: pytest.TempPathFactory) -> Index:
 
 def from_the_middle(count: int) -> Plan:
     pace = Pace(count=count, batch=256, atoms=1, last_step="drop")
-    return next(training_plans(pace, seed=0, epoch=3, position=2000 * 256, epochs=4, rank=0, world=1))
+    route = pace.route(epochs=4, resolution=32)
+    return next(training_plans(route, seed=0, epoch=3, position=2000 * 256, rank=0, world=1))
 
 
 def test_a_step_in_the_middle_of_a_million_samples_works_out_only_its_own_block(million: Index):
@@ -206,8 +209,8 @@ def windowed(count: int, *, seed: int = 5, epoch: int = 0, window: int = WINDOW)
 def windowed_plans(
     pace: Pace, *, epoch: int = 0, position: int = 0, epochs: int = 1, rank: int = 0, world: int = 1
 ) -> list[Plan]:
-    place = {"epoch": epoch, "position": position, "epochs": epochs, "rank": rank, "world": world}
-    return list(training_plans(pace, seed=5, window=WINDOW, **place))
+    place = {"epoch": epoch, "position": position, "rank": rank, "world": world}
+    return list(training_plans(pace.route(epochs=epochs, resolution=32), seed=5, window=WINDOW, **place))
 
 
 @pytest.mark.parametrize("count", [1025, 1279, 1280, 1281, 2048, 5000, COUNT])
@@ -310,5 +313,44 @@ def test_every_stretch_is_announced_in_each_epoch_a_window_ahead():
 
 def test_an_order_without_windows_announces_nothing():
     pace = Pace(count=COUNT, batch=100, atoms=1, last_step="keep")
-    found = training_plans(pace, seed=5, epoch=0, position=0, epochs=1, rank=0, world=1)
+    route = pace.route(epochs=1, resolution=32)
+    found = training_plans(route, seed=5, epoch=0, position=0, rank=0, world=1)
     assert {plan.coming for plan in found} == {()}
+
+
+def staged(*, atoms: int = 2) -> Route:
+    """103 samples: 6 steps of 16 for two epochs, then 4 of 24 for two, then 6 of 16 for one."""
+    stages = ((24, 16, 2), (32, 24, 2), (40, 16, 1))
+    return Route(
+        count=103,
+        stages=tuple(Stage(resolution=r, batch=b, epochs=e) for r, b, e in stages),
+        atoms=atoms,
+        last_step="drop",
+    )
+
+
+def test_stages_follow_each_other_with_their_own_batch_and_resolution():
+    found = list(training_plans(staged(), seed=5, epoch=0, position=0, rank=0, world=1))
+    by_epoch = [[plan for plan in found if plan.epoch == epoch] for epoch in range(5)]
+    assert [{plan.resolution for plan in plans} for plans in by_epoch] == [{24}, {24}, {32}, {32}, {40}]
+    assert [len(plans) // 2 for plans in by_epoch] == [6, 6, 4, 4, 6]
+    assert [{len(plan.samples) for plan in plans} for plans in by_epoch] == [{8}, {8}, {12}, {12}, {8}]
+    for plans in by_epoch:
+        samples = [s for plan in plans for s in plan.samples.tolist()]
+        assert len(samples) == len(set(samples)) == 96
+
+
+def test_a_run_goes_on_in_any_stage_as_if_nothing_had_happened():
+    route = staged()
+    all_of_them = [plain(plan) for plan in training_plans(route, seed=5, epoch=0, position=0, rank=0, world=1)]
+    for epoch, position in ((0, 32), (1, 80), (2, 0), (2, 72), (4, 0), (4, 16), (5, 0)):
+        rest = [plain(p) for p in training_plans(route, seed=5, epoch=epoch, position=position, rank=0, world=1)]
+        assert rest == all_of_them[2 * route.step(epoch, position) :]
+
+
+def test_steps_are_counted_over_stages_and_ticks_go_by_equally_in_every_epoch():
+    route = staged()
+    assert [route.step(epoch, 0) for epoch in range(6)] == [0, 6, 12, 16, 20, 26]
+    assert (route.steps, route.epochs, route.step(2, 48), route.atom(2)) == (26, 5, 14, 12)
+    assert [route.tick(epoch, 0) for epoch in range(6)] == [0, 6, 12, 18, 24, 30]
+    assert route.tick(2, 48) == 12 + 2 * 6 / 4

@@ -8,6 +8,7 @@ import pytest
 LAYERS = (
     ("__main__",),
     ("cli",),
+    ("usage", "benches"),
     ("shown",),
     ("api",),
     ("bench", "sweep", "report"),

@@ -5,17 +5,22 @@ from stoker import api
 FUNCTIONS = {
     "as_json",
     "bench_loader",
+    "bench_resume",
+    "bench_step",
     "configured",
     "doctor",
     "eval",
+    "export",
+    "extended",
     "inspect",
+    "lr_find",
     "pack",
     "predict",
     "train",
     "why",
     "work",
 }
-CLASSES = {"Inspection", "Scores", "Trained"}
+CLASSES = {"Trained"}
 
 
 def test_the_front_door_has_these_names_and_no_others():

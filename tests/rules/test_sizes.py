@@ -8,7 +8,7 @@ MODULE_LINES = 300
 FUNCTION_LINES = 45
 # The exceptions, each with its own limit and its reason.
 MODULES = {"train/loop.py": (200, "the file to read first must be read in one go")}
-FUNCTIONS = {"train/loop.py:train": (120, "the loop is the documentation of training: one page, top to bottom")}
+FUNCTIONS = {"train/loop.py:walk": (120, "the loop is the documentation of training: one page, top to bottom")}
 
 
 def functions(path: str, text: str) -> Iterator[tuple[str, int, int]]:

@@ -11,8 +11,8 @@ from stoker.records import LedgerRow
 
 LIGHT = (
     "errors", "units", "records", "config", "settings", "recipes", "runs", "progress", "machine/",
-    "dist", "doctor", "findings", "work", "api", "cli", "shown", "train/ledger", "report/", "launch/",
-    "sweep/grid",
+    "dist", "doctor", "findings", "work", "api", "cli", "usage", "benches", "shown", "train/ledger", "report/",
+    "launch/", "sweep/grid",
 )  # fmt: skip
 IMPORT_EACH = """
 import importlib, sys

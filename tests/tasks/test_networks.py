@@ -1,6 +1,7 @@
-"""Networks by name, from two libraries."""
+"""Networks by name, from three libraries."""
 
 import pytest
+import torch
 
 from stoker.errors import Problem
 from stoker.tasks import networks
@@ -12,21 +13,64 @@ from stoker.tasks import networks
         ("resnet18", "timm/resnet18"),
         ("torchvision/resnet18", "torchvision/resnet18"),
         ("shufflenet_v2_x0_5", "torchvision/shufflenet_v2_x0_5"),
+        ("resnet20", "stoker/resnet20"),
+        ("stoker/resnet20", "stoker/resnet20"),
+        ("resnet50.a1_in1k", "timm/resnet50.a1_in1k"),
     ],
 )
 def test_a_name_is_completed_by_its_library(name: str, full: str) -> None:
     assert networks.resolved(name) == full
 
 
-@pytest.mark.parametrize("name", ["resnet81", "timm/resnet81", "torchvision/test_resnet"])
+@pytest.mark.parametrize("name", ["resnet81", "timm/resnet81", "torchvision/test_resnet", "stoker/resnet18"])
 def test_an_unknown_name_is_refused_with_the_nearest(name: str) -> None:
     with pytest.raises(Problem, match=r"nearest names: .*resnet"):
         networks.resolved(name)
 
 
-@pytest.mark.parametrize("name", ["timm/test_resnet", "torchvision/googlenet"])
-def test_a_network_has_an_output_a_class(name: str) -> None:
-    import torch
+def test_a_library_that_is_not_installed_knows_nothing_and_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(networks.importlib.util, "find_spec", lambda name: None if name == "timm" else object())
+    assert networks.known("timm") == []
+    assert networks.resolved("resnet18") == "torchvision/resnet18"
+    with pytest.raises(Problem, match=r"timm is not installed"):
+        networks.resolved("test_resnet")
 
+
+@pytest.mark.parametrize("name", ["timm/test_resnet", "torchvision/googlenet", "stoker/resnet20"])
+def test_a_network_has_an_output_a_class(name: str) -> None:
     network = networks.create(name, classes=7)
     assert network(torch.zeros(2, 3, 64, 64)).shape == (2, 7)
+
+
+@pytest.mark.parametrize(
+    ("name", "head"),
+    [
+        ("timm/resnet18", "fc"),
+        ("timm/mobilenetv2_100", "classifier"),
+        ("timm/vit_tiny_patch16_224", "head"),
+        ("timm/convnext_tiny", "head.fc"),
+        ("timm/deit_tiny_distilled_patch16_224", "head"),
+        ("torchvision/resnet18", "fc"),
+        ("torchvision/mobilenet_v2", "classifier.1"),
+        ("torchvision/vgg11", "classifier.6"),
+        ("torchvision/densenet121", "classifier"),
+        ("torchvision/efficientnet_b0", "classifier.1"),
+        ("torchvision/vit_b_16", "heads.head"),
+        ("torchvision/squeezenet1_1", "classifier.1"),
+        ("stoker/resnet20", "fc"),
+    ],
+)
+def test_the_head_is_the_layer_that_answers_with_the_classes(name: str, head: str) -> None:
+    with torch.device("meta"):
+        network = networks.create(name, classes=7)
+    assert networks.head(network) == head
+    assert networks.outputs(network.get_submodule(head)) == 7
+
+
+def test_a_network_without_a_head_is_refused() -> None:
+    with pytest.raises(Problem, match="Sequential has no last layer"):
+        networks.head(torch.nn.Sequential(torch.nn.Conv2d(3, 7, 3)))
+    with torch.device("meta"):
+        bare = networks.create("timm/test_resnet", classes=0)
+    with pytest.raises(Problem, match="has no last layer"):
+        networks.head(bare)

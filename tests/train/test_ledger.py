@@ -13,8 +13,9 @@ from stoker.data.loader import Loader
 from stoker.records import BUCKETS, LedgerRow
 from stoker.runs import Run
 from stoker.tasks.classify import Classify
-from stoker.train import ledger, loop, saving
+from stoker.train import evaluation, ledger
 from stoker.train.ledger import Ledger
+from stoker.train.saves import Saves
 
 
 class Slowed:
@@ -58,9 +59,9 @@ def rows(quick: dict[str, Any], dial_folder: Path, tmp_path: Path) -> Callable[[
 @pytest.mark.parametrize(
     ("bucket", "owner", "name", "seconds"),
     [
-        ("data_wait", Loader, "__next__", 0.1),
-        ("checkpoint", saving, "save", 0.3),
-        ("eval", loop, "evaluate", 0.5),
+        ("data_wait", Loader, "ready", 0.1),
+        ("checkpoint", Saves, "save", 0.3),
+        ("eval", evaluation, "evaluated", 0.5),
     ],
 )
 def test_a_planted_delay_lands_in_its_bucket(

@@ -13,6 +13,7 @@ from stoker import api, cli, records, runs
 from stoker.errors import Problem
 from stoker.records import Event
 from stoker.runs import Run
+from stoker.train import checkpoint
 
 Settings = dict[str, Any]
 
@@ -243,7 +244,7 @@ def test_a_run_goes_on_once_its_data_is_what_it_was_even_if_it_was_moved(unfinis
 
 
 def test_a_checkpoint_of_another_model_is_refused(trained_once: Path, dial_folder: Path, quick: Settings):
-    [place] = (trained_once / "checkpoints").iterdir()
+    place = checkpoint.find(Run(trained_once), "latest")
     problem = refused(data=str(dial_folder), resume=str(place), **quick | {"model": "timm/test_efficientnet"})
     assert f"{place} holds timm/test_resnet with 10 classes, which is not the network of this run" in problem.what
     assert "absent" in problem.what
@@ -252,14 +253,14 @@ def test_a_checkpoint_of_another_model_is_refused(trained_once: Path, dial_folde
 def test_a_checkpoint_for_other_classes_is_refused(trained_once: Path, data: Path, quick: Settings):
     for split in ("train", "val"):
         shutil.rmtree(data / split / "bar-9")
-    [place] = (trained_once / "checkpoints").iterdir()
+    place = checkpoint.find(Run(trained_once), "latest")
     assert "(10,) -> (9,)" in refused(data=str(data), resume=str(place), **quick).what
 
 
 def test_a_checkpoint_made_with_another_batch_is_refused_or_trained_on_with_whole_epochs(
     trained_once: Path, dial_folder: Path, quick: Settings
 ):
-    [place] = (trained_once / "checkpoints").iterdir()
+    place = checkpoint.find(Run(trained_once), "latest")
     try:
         trained = api.train(data=str(dial_folder), resume=str(place), show=False, **quick | {"batch": 40})
     except Problem:
@@ -271,7 +272,7 @@ def test_a_checkpoint_made_with_another_batch_is_refused_or_trained_on_with_whol
 
 @pytest.mark.parametrize("spoil", ["missing", "torn"])
 def test_a_checkpoint_that_is_not_whole_is_refused(spoil: str, unfinished: Run, dial_folder: Path, quick: Settings):
-    [place] = unfinished.checkpoints.iterdir()
+    place = checkpoint.find(unfinished, "latest")
     if spoil == "missing":
         place = place.with_name("99999999")
     else:
@@ -282,7 +283,7 @@ def test_a_checkpoint_that_is_not_whole_is_refused(spoil: str, unfinished: Run, 
 @pytest.mark.parametrize(
     ("text", "what", "fix"),
     [
-        ("[optim]\nlearning_rate = 1", "there is no setting optim.learning_rate", "optim.lr"),
+        ("[optim]\nlearning_rate = 1", "there is no setting optim.learning_rate", "optim.peak_lr"),
         ("[optim]\nmomentun = 0.8", "there is no setting optim.momentun", "did you mean optim.momentum?"),
         ("epochs = 3", "there is no setting epochs", "did you mean train.epochs?"),
         ("[trian]\nepochs = 3", "there is no setting trian", "did you mean train?"),
@@ -322,16 +323,48 @@ def test_a_settings_file_that_is_not_there_is_refused(capsys: pytest.CaptureFixt
         {"seed": -1},
         {"crop_scale": (1.0, 0.5)},
         {"flip": 1.5},
-        {"resolution": 0},
+        {"resolution": 4},
         {"amp": "fp8"},
+        {"mean": (0.5, 0.5)},
+        {"std": (0.0, 0.5, 0.5)},
+        {"translate": -1},
+        {"erase": 1.1},
+        {"erase_area": (0.5, 0.1)},
+        {"mixup": -0.2},
+        {"mixup": float("inf")},
+        {"mixup_probability": 2.0},
+        {"mixup": 0.2, "cutmix": 1.0, "cutmix_probability": 1.0},
+        {"label_smoothing": 1.0},
+        {"weights": "nowhere.pth"},
+        {"head_rate": 0.0},
+        {"layer_decay": 1.5},
+        {"freeze_epochs": 1},
+        {"optimizer": "adam"},
+        {"nesterov": True, "optimizer": "adamw"},
+        {"peak_lr": -1.0},
+        {"clip": float("nan")},
+        {"ema": 1.0},
+        {"lr": float("inf")},
+        {"batch": "all"},
+        {"stages": "32@16"},
+        {"stages": "32@16 x 1, 40@16 x 2"},
+        {"on_divergence": "ignore"},
+        {"exact": True, "compress": "powersgd"},
+        {"compress": "int8"},
+        {"sync_bn": True, "atoms": 2},
+        {"checkpoint_minutes": -1.0},
+        {"mtbf_hours": 0.0},
+        {"keep_last": 1},
+        {"mirror": "nowhere/at/all"},
+        {"blurpool": True, "model": "timm/vit_tiny_patch16_224"},
         {"learning_rate": 0.1},
     ],
     ids=str,
 )
 def test_wrong_settings_leave_no_run_folder_behind(wrong: Settings, dial_folder: Path, quick: Settings):
     problem = refused(data=str(dial_folder), **quick | wrong)
-    assert next(iter(wrong)) in str(problem)
-    assert list(Path().iterdir()) == []
+    assert next(iter(wrong)) in str(problem) and problem.fix
+    assert list(Path().glob("runs/*")) == [] and {path.name for path in Path().iterdir()} <= {"runs"}
 
 
 def test_contradictory_flags_are_refused_in_words(dial_folder: Path, capsys: pytest.CaptureFixture[str]):

@@ -1,5 +1,6 @@
 """A disk that fills up while a checkpoint is written costs that checkpoint, never the one before."""
 
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,16 +15,17 @@ from stoker.train import checkpoint
 
 from .test_resume import digests, undisturbed
 
-# A checkpoint of the test network takes 2.9 MiB: one fits, a second does not.
-SMALL, LARGE = "size=5m", "size=64m"
+# A checkpoint of the test network takes 2.9 MiB.
+SIZE = "size=32m"
+LEFT_BYTES = 500_000
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A real file system that is too small."""
+    """A real file system that is soon full."""
     folder = tmp_path / "small"
     folder.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", SMALL, "tmpfs", str(folder)], capture_output=True, text=True)
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", SIZE, "tmpfs", str(folder)], capture_output=True, text=True)
     if done.returncode:
         pytest.skip(f"a small file system can't be mounted here: {done.stderr.strip()}")
     yield folder
@@ -31,23 +33,30 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_full_disk_costs_no_work_that_was_saved(
-    small_disk: Path, tmp_path: Path, quick: dict[str, Any], dial_folder: Path
+    small_disk: Path, tmp_path: Path, quick: dict[str, Any], dial_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = api.configured(**{**quick, "data": str(dial_folder), "checkpoint_steps": 3})
     whole = undisturbed(tmp_path / "whole", config)
-    run = Run(small_disk / "run")
+    run, others = Run(small_disk / "run"), small_disk / "what others put there"
     runs.create(run.folder, settings.with_values(config, {"device": "cpu"}), resumed_from=None)
+    write = checkpoint.write
 
+    def filled_after_step_3(run: Run, step: int, files: Any) -> Path:
+        dest = write(run, step, files)
+        if step == 3:
+            others.write_bytes(bytes(shutil.disk_usage(small_disk).free - LEFT_BYTES))
+        return dest
+
+    monkeypatch.setattr(checkpoint, "write", filled_after_step_3)
     with pytest.raises(Problem, match="the disk is full"):
         api.work(run.folder, show=False)
 
-    assert checkpoint.steps(run) == [3]
-    checkpoint.read(checkpoint.folder(run, 3))
+    assert checkpoint.steps(run)[0] == checkpoint.newest_whole(run) == 3
     assert not list(run.checkpoints.glob(".*")), "nothing half-written is left"
     kinds = [event.kind for event in records.read_lines(run.events, records.Event)]
     assert kinds.count("not-saved") > 1, "training went on after the first failure"
     assert records.read_record(run.record).status == "failed"
 
-    subprocess.run(["mount", "-o", f"remount,{LARGE}", str(small_disk)], check=True)
+    others.unlink()
     assert api.work(run.folder, show=False).record.status == "done"
     assert digests(run) == whole

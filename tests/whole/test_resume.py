@@ -21,6 +21,7 @@ from stoker.runs import Run
 from stoker.train import checkpoint, state
 
 from . import doomed
+from .doomed import Start
 
 STEPS_AN_EPOCH, EPOCHS = 7, 3
 
@@ -58,36 +59,20 @@ def digests(run: Run) -> dict[str, str]:
     return {**found, "best": json.dumps(record.result["best"])}
 
 
-def start(folder: Path, threads: int, moment: str, count: int) -> "subprocess.Popen[bytes]":
-    words = [sys.executable, doomed.__file__, str(folder), str(threads), moment, str(count)]
-    return subprocess.Popen(words, stdout=subprocess.DEVNULL)
-
-
-def killed_at(folder: Path, threads: int, moment: str, count: int) -> None:
-    """A start that ends by SIGKILL inside of a function."""
-    assert start(folder, threads, moment, count).wait(120) == -signal.SIGKILL
-
-
-def killed_after(folder: Path, threads: int, seconds: float) -> None:
-    """A start that is killed from outside, some time after its first sign of life; it may also get to its end."""
-    lines = len(records.read_lines(Run(folder).ledger, LedgerRow))
-    process = start(folder, threads, "never", 0)
-    while process.poll() is None and len(records.read_lines(Run(folder).ledger, LedgerRow)) == lines:
-        time.sleep(0.01)
-    time.sleep(seconds)
-    process.kill()
-    process.wait(120)
+def started(*starts: Start) -> list[int]:
+    """The exit codes of some starts of runs, one after another; each in a process of its own."""
+    Path("starts.json").write_text(json.dumps([dataclasses.asdict(one) for one in starts]))
+    words = [sys.executable, doomed.__file__, "starts.json"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=1800)
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(rows) == len(starts), done.stderr[-3000:]
+    return [code for row in rows for code in row["codes"]]
 
 
 def undisturbed(folder: Path, config: Config) -> dict[str, str]:
     run = runs.create(folder, config, resumed_from=None)
     assert api.work(folder, show=False).record.status == "done"
     return digests(run)
-
-
-def finished(folder: Path, threads: int = 1) -> dict[str, str]:
-    assert start(folder, threads, "never", 0).wait(120) == 0
-    return digests(Run(folder))
 
 
 def test_a_run_killed_ten_times_ends_with_the_same_weights_optimiser_and_metrics(
@@ -106,11 +91,15 @@ def test_a_run_killed_ten_times_ends_with_the_same_weights_optimiser_and_metrics
         ("after-evaluation", 1),
         ("in-line", dice.randint(2, 6)),
         ("in-data", dice.randint(2, 8)),
+        ("after", dice.randint(0, 300)),
     ]
-    for number, (moment, count) in enumerate(ends):
-        killed_at(folder, (1, 2, 4)[number % 3], moment, count)
-    killed_after(folder, 2, dice.uniform(0.0, 0.3))
-    assert finished(folder, threads=4) == whole
+    starts = [
+        Start(folder=str(folder), moment=moment, count=count, threads=(1, 2, 4)[number % 3])
+        for number, (moment, count) in enumerate(ends)
+    ]
+    codes = started(*starts, Start(folder=str(folder), threads=4))
+    assert codes[:-2] == [-signal.SIGKILL] * (len(ends) - 1) and codes[-1] == 0
+    assert digests(Run(folder)) == whole
     assert_the_ledger_is_the_wall_clock(Run(folder))
 
 
@@ -133,7 +122,7 @@ def test_the_number_of_decode_threads_changes_nothing(
 def stopped_in_the_middle(folder: Path, config: Config) -> Run:
     """A run whose process was killed in its second epoch, between two checkpoints."""
     runs.create(folder, config, resumed_from=None)
-    killed_at(folder, 1, "after-update", STEPS_AN_EPOCH + 3)
+    assert started(Start(folder=str(folder), moment="after-update", count=STEPS_AN_EPOCH + 3)) == [-signal.SIGKILL]
     return Run(folder)
 
 
@@ -211,14 +200,17 @@ def test_a_run_killed_a_hundred_times_ends_with_the_same_weights(asked: Config, 
     whole = undisturbed(tmp_path / "whole", config)
     folder = tmp_path / "killed"
     runs.create(folder, config, resumed_from=None)
+    starts = []
     for _ in range(100):
         threads = dice.choice((1, 2, 4))
+        moment, count = "after", dice.randint(0, 400)
         if dice.random() < 0.5:
             moment = dice.choice(list(doomed.MOMENTS))
             # A process restores once, and the other moments come again and again.
-            killed_at(folder, threads, moment, 1 if moment == "after-restore" else dice.randint(1, 2))
-        else:
-            killed_after(folder, threads, dice.uniform(0.0, 0.4))
+            count = 1 if moment in ("after-restore", "at-new-gear") else dice.randint(1, 2)
+        starts.append(Start(folder=str(folder), moment=moment, count=count, threads=threads))
+    started(*starts)
     assert records.read_record(Run(folder).record).status == "running", "it got to its end before the last kill"
-    assert finished(folder) == whole
+    assert started(Start(folder=str(folder))) == [0]
+    assert digests(Run(folder)) == whole
     assert_the_ledger_is_the_wall_clock(Run(folder))

@@ -46,7 +46,8 @@ def stoker_in(job: Job, *, threads: int) -> Batches:
     lengths = [sizes[job.file(row)] for row in range(len(job.rows))]
     rows = index.of_files(Path("/"), names, sizes=lengths, labels=list(range(len(job.rows))))
     pace = order.Pace(count=len(rows), batch=BATCH, atoms=1, last_step="drop")
-    plans = order.training_plans(pace, seed=SEED, epoch=job.epoch, position=0, epochs=job.epoch + 1, rank=0, world=1)
+    route = pace.route(epochs=job.epoch + 1, resolution=job.side)
+    plans = order.training_plans(route, seed=SEED, epoch=job.epoch, position=0, rank=0, world=1)
     image = ImageConfig(resolution=job.side)
     loader = Loader(rows, plans, image=image, seed=SEED, threads=threads, ahead=AHEAD, pin=False)
     try:

@@ -7,16 +7,18 @@ told from decoding, and resident memory would grow with the data (docs/decisions
 import collections
 import time
 from collections.abc import Iterator
+from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from stoker.config import ImageConfig
-from stoker.data import augment, decode, native
+from stoker.config import AugmentConfig, ImageConfig
+from stoker.data import augment, decode, mix, native
 from stoker.data.index import OTHER, Index
+from stoker.data.mix import Mix
 from stoker.data.order import Plan
 from stoker.errors import Problem
 
@@ -37,6 +39,16 @@ class Batch:
     plan: Plan
     pixels: torch.Tensor
     labels: torch.Tensor
+    mix: Mix | None = None
+    """what is to be done to the pictures on the device"""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class View:
+    """How pictures become pixels of one size, for Pillow and for C++."""
+
+    image: ImageConfig
+    look: native.Look
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +70,9 @@ class Pending:
     plan: Plan
     pixels: torch.Tensor
     labels: torch.Tensor
+    mix: Mix | None
     ticket: native.Ticket | None
+    """what native threads do; None without them, and once they are done"""
     parts: list[Future[Work]]
 
 
@@ -66,7 +80,8 @@ class Loader:
     """Batches in the order of their plans. The same pixels come out for any number of threads.
 
     In training an unreadable sample is replaced by the next one of the index that can be read; in evaluation it is left
-    out, so that every readable sample counts once.
+    out, so that every readable sample counts once. A plan's resolution is the size of its pictures, so that batches of
+    another size follow without a gap; where a plan has none, it is that of the settings.
     """
 
     def __init__(
@@ -79,13 +94,16 @@ class Loader:
         threads: int,
         ahead: int,
         pin: bool,
+        augment: AugmentConfig | None = None,
     ) -> None:
+        assert image.resolution > 0, "the settings do not say yet how large pictures are"
         self.index, self.plans, self.image, self.seed, self.pin = index, plans, image, seed, pin
+        self.augment = augment
         self.read_seconds = 0.0
         self.decode_seconds = 0.0
         self.bad: dict[int, str] = {}
         self.threads, self._ahead = threads, ahead
-        self._look = native.look(image, is_random=self.is_training)
+        self._views: dict[int, View] = {}
         self._engine = native.Engine(index, threads=threads) if native.library() is not None else None
         self._pool = ThreadPoolExecutor(min(threads, MOST_PILLOW_THREADS), thread_name_prefix="decode")
         self._pending: collections.deque[Pending] = collections.deque()
@@ -94,11 +112,23 @@ class Loader:
         return self
 
     def __next__(self) -> Batch:
-        while len(self._pending) <= self._ahead and (plan := next(self.plans, None)) is not None:
-            self._pending.append(self._begun(plan))
+        self._begin()
         if not self._pending:
             raise StopIteration
-        return self._finished(self._pending.popleft())
+        return self._finished(self._handed_on(self._pending.popleft()))
+
+    def ready(self, seconds: float) -> bool:
+        """Whether the next batch is there, or the end, waiting at most so long: who waits can look up in between."""
+        until = time.monotonic() + seconds
+        self._begin()
+        if not self._pending:
+            return True
+        pending = self._pending[0]
+        if self._engine is not None and pending.ticket is not None:
+            if not self._engine.poll(pending.ticket, seconds=seconds):
+                return False
+            self._pending[0] = pending = self._handed_on(pending)
+        return not futures.wait(pending.parts, timeout=max(until - time.monotonic(), 0)).not_done
 
     def close(self) -> None:
         """End the threads; what was made ahead is dropped."""
@@ -112,30 +142,47 @@ class Loader:
         """whether samples are cropped and flipped at random"""
         return self.seed is not None
 
-    def most_bytes(self, batch: int) -> int:
-        """Memory that batches of this size take at most, those made ahead and the one in use included.
+    def most_bytes(self, batch: int, resolution: int) -> int:
+        """Memory that batches of so many pictures take at most, those made ahead and the one in use included.
 
         A thread has a sample's bytes twice: as they are read, and without stuffing. Progressive JPEGs take more: all
         their coefficients are kept.
         """
-        side, largest = int(self._look.side), int(self.index.length.max(initial=0))
-        return (self._ahead + 2) * batch * side * side * 3 + self.threads * (2 * largest + THREAD_BYTES)
+        largest = int(self.index.length.max(initial=0))
+        return (self._ahead + 2) * batch * resolution**2 * 3 + self.threads * (2 * largest + THREAD_BYTES)
+
+    def _view(self, plan: Plan) -> View:
+        own = self.image.resolution if self.is_training else self.image.eval_resolution or self.image.resolution
+        side = plan.resolution or own
+        if side not in self._views:
+            image = replace(self.image, resolution=side, eval_resolution=side)
+            self._views[side] = View(image=image, look=native.look(image, is_random=self.is_training))
+        return self._views[side]
+
+    def _begin(self) -> None:
+        """Begin as many batches as are made ahead."""
+        while len(self._pending) <= self._ahead and (plan := next(self.plans, None)) is not None:
+            self._pending.append(self._begun(plan))
 
     def _begun(self, plan: Plan) -> Pending:
-        side, count = self._look.side, len(plan.samples)
+        view, count = self._view(plan), len(plan.samples)
+        side = view.image.resolution
         # Pinned memory lets the copy to a GPU run beside its work; torch reuses it once the copy is over.
         pixels = torch.empty((count, side, side, 3), dtype=torch.uint8, pin_memory=self.pin)
         labels = torch.empty(count, dtype=torch.int64, pin_memory=self.pin)
         labels.numpy()[:] = self.index.label[plan.samples]
+        drawn = None
+        if self.augment is not None and self.seed is not None:
+            drawn = mix.drawn(self.augment, seed=self.seed, epoch=plan.epoch, positions=plan.positions, resolution=side)
         if self._engine is None:
-            return Pending(plan=plan, pixels=pixels, labels=labels, ticket=None,
+            return Pending(plan=plan, pixels=pixels, labels=labels, mix=drawn, ticket=None,
                            parts=self._by_pillow(plan, np.arange(count), pixels, labels))  # fmt: skip
         for first, last in plan.coming:
             self._engine.will_need(first, last)
-        ticket = self._engine.submit(plan, pixels.numpy(), seed=self.seed or 0, look=self._look)
+        ticket = self._engine.submit(plan, pixels.numpy(), seed=self.seed or 0, look=view.look)
         others = np.flatnonzero(self.index.codec[plan.samples] == OTHER)
         parts = self._by_pillow(plan, others, pixels, labels)
-        return Pending(plan=plan, pixels=pixels, labels=labels, ticket=ticket, parts=parts)
+        return Pending(plan=plan, pixels=pixels, labels=labels, mix=drawn, ticket=ticket, parts=parts)
 
     def _by_pillow(
         self, plan: Plan, rows: NDArray[np.int64], pixels: torch.Tensor, labels: torch.Tensor
@@ -144,17 +191,21 @@ class Loader:
         chunks = [rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK)]
         return [self._pool.submit(self._work, plan, chunk, pixels.numpy(), labels.numpy()) for chunk in chunks]
 
+    def _handed_on(self, pending: Pending) -> Pending:
+        """A batch once native threads are done. Pillow has the last word on what they refuse."""
+        if self._engine is None or pending.ticket is None:
+            return pending
+        spent = self._engine.wait(pending.ticket)
+        self.read_seconds += spent.read_seconds
+        self.decode_seconds += spent.decode_seconds
+        refused = (pending.ticket.status != 0) & (self.index.codec[pending.plan.samples] != OTHER)
+        more = self._by_pillow(pending.plan, np.flatnonzero(refused), pending.pixels, pending.labels)
+        return replace(pending, ticket=None, parts=pending.parts + more)
+
     def _finished(self, pending: Pending) -> Batch:
-        plan, pixels, labels, parts = pending.plan, pending.pixels, pending.labels, pending.parts
-        if self._engine is not None and pending.ticket is not None:
-            spent = self._engine.wait(pending.ticket)
-            self.read_seconds += spent.read_seconds
-            self.decode_seconds += spent.decode_seconds
-            # Pillow has the last word on what the native decoder refuses.
-            refused = (pending.ticket.status != 0) & (self.index.codec[plan.samples] != OTHER)
-            parts = parts + self._by_pillow(plan, np.flatnonzero(refused), pixels, labels)
+        pixels, labels = pending.pixels, pending.labels
         missing: set[int] = set()
-        for part in parts:
+        for part in pending.parts:
             work = part.result()
             self.read_seconds += work.read_seconds
             self.decode_seconds += work.decode_seconds
@@ -163,14 +214,14 @@ class Loader:
         if missing:
             kept = torch.tensor([row for row in range(len(labels)) if row not in missing], dtype=torch.int64)
             pixels, labels = pixels[kept], labels[kept]
-        return Batch(plan=plan, pixels=pixels, labels=labels)
+        return Batch(plan=pending.plan, pixels=pixels, labels=labels, mix=pending.mix)
 
     def _work(self, plan: Plan, rows: NDArray[np.int64], pixels: NDArray[np.uint8], labels: NDArray[np.int64]) -> Work:
         """Fill some rows of a batch. Runs in a Pillow thread."""
         reading = decoding = 0.0
         bad: dict[int, str] = {}
         missing: list[int] = []
-        drawn = None
+        drawn, image = None, self._view(plan).image
         if self.seed is not None:
             drawn = augment.draws(self.seed, epoch=plan.epoch, positions=plan.positions[rows])
         for number, row in enumerate(rows.tolist()):
@@ -181,7 +232,11 @@ class Loader:
                 try:
                     raw = self._read(sample)
                     between = time.perf_counter()
-                    pixels[row] = self._pixels(sample, raw, None if drawn is None else drawn[number])
+                    picture = decode.opened_sample(self.index, sample, raw)
+                    if drawn is None:
+                        pixels[row] = decode.evaluation_pixels(picture, config=image)
+                    else:
+                        pixels[row] = decode.training_pixels(picture, drawn=drawn[number], config=image)
                     labels[row] = self.index.label[sample]
                     break
                 except decode.Unreadable as error:
@@ -214,9 +269,3 @@ class Loader:
                     ) from None
                 time.sleep(patience)
         raise AssertionError("unreachable")
-
-    def _pixels(self, sample: int, raw: bytes, drawn: NDArray[np.float64] | None) -> decode.Pixels:
-        picture = decode.opened_sample(self.index, sample, raw)
-        if drawn is None:
-            return decode.evaluation_pixels(picture, config=self.image)
-        return decode.training_pixels(picture, drawn=drawn, config=self.image)

@@ -4,6 +4,9 @@ A step takes the next `batch` positions of the epoch and cuts them into atoms. W
 many processes there are, nor on where a run was interrupted.
 """
 
+import bisect
+import functools
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,6 +15,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from stoker.config.stages import Stage
 from stoker.data import random
 
 # Eight rounds of a Feistel network; four already mix well (Luby and Rackoff), and rounds are cheap.
@@ -31,7 +35,7 @@ class Pace:
     atoms: int
     last_step: Literal["drop", "keep"]
 
-    @property
+    @functools.cached_property
     def steps(self) -> int:
         """steps in an epoch"""
         whole = self.count // self.batch
@@ -45,9 +49,72 @@ class Pace:
         # Batch norm cannot work with one sample, so a kept last step gives every atom two at least.
         return rest if self.last_step == "keep" and rest >= 2 * self.atoms else 0
 
+    def route(self, *, epochs: int, resolution: int) -> "Route":
+        """A run of so many epochs at this pace."""
+        stage = Stage(resolution=resolution, batch=self.batch, epochs=epochs)
+        return Route(count=self.count, stages=(stage,), atoms=self.atoms, last_step=self.last_step)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Route:
+    """The way through a run: its stages, each cutting its epochs into steps at a pace of its own."""
+
+    count: int
+    stages: tuple[Stage, ...]
+    atoms: int
+    last_step: Literal["drop", "keep"]
+
+    @functools.cached_property
+    def ends(self) -> tuple[int, ...]:
+        """the epoch at which each stage ends"""
+        return tuple(itertools.accumulate(stage.epochs for stage in self.stages))
+
+    @property
+    def epochs(self) -> int:
+        """epochs of the run"""
+        return self.ends[-1]
+
+    def number(self, epoch: int) -> int:
+        """which stage an epoch belongs to; the end of the run belongs to the last"""
+        return min(bisect.bisect_right(self.ends, epoch), len(self.stages) - 1)
+
+    def stage(self, epoch: int) -> Stage:
+        """The stage of an epoch."""
+        return self.stages[self.number(epoch)]
+
+    @functools.cached_property
+    def paces(self) -> tuple[Pace, ...]:
+        """how each stage cuts its epochs"""
+        return tuple(
+            Pace(count=self.count, batch=stage.batch, atoms=self.atoms, last_step=self.last_step)
+            for stage in self.stages
+        )
+
+    def pace(self, epoch: int) -> Pace:
+        """How an epoch is cut."""
+        return self.paces[self.number(epoch)]
+
+    def atom(self, epoch: int) -> int:
+        """samples of an atom at most"""
+        return -(-self.stage(epoch).batch // self.atoms)
+
     def step(self, epoch: int, position: int) -> int:
-        """steps from the beginning of the run to a position, at this pace"""
-        return epoch * self.steps + position // self.batch
+        """steps from the beginning of the run to a position, at these paces"""
+        number, begin, before = self.number(epoch), 0, 0
+        for end, pace in zip(self.ends[:number], self.paces):
+            before += (end - begin) * pace.steps
+            begin = end
+        return before + (epoch - begin) * self.paces[number].steps + position // self.paces[number].batch
+
+    @property
+    def steps(self) -> int:
+        """steps of the whole run"""
+        return self.step(self.epochs, 0)
+
+    def tick(self, epoch: int, position: int) -> float:
+        """how far a run is, in steps of its first stage: the time that a schedule goes by, equal for equal epochs"""
+        pace = self.pace(epoch)
+        return epoch * self.paces[0].steps + position // pace.batch * (self.paces[0].steps / max(1, pace.steps))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -63,6 +130,8 @@ class Plan:
     """of the step's samples"""
     coming: tuple[tuple[int, int], ...] = ()
     """first and last samples of stretches of the index that will be read soon"""
+    resolution: int = 0
+    """pixels a side; 0 is what the settings of evaluation say"""
 
 
 def permuted(positions: NDArray[np.int64], *, count: int, seed: int, epoch: int, window: int = 0) -> NDArray[np.int64]:
@@ -105,14 +174,15 @@ def cut(start: int, size: int, parts: int) -> list[tuple[int, int]]:
 
 
 def training_plans(
-    pace: Pace, *, seed: int, epoch: int, position: int, epochs: int, rank: int, world: int, window: int = 0
+    route: Route, *, seed: int, epoch: int, position: int, rank: int, world: int, window: int = 0
 ) -> Iterator[Plan]:
     """The atoms that process `rank` of `world` works on, from a position to the end of the run.
 
     With a window the order is shuffled within windows of so many samples, which are made of whole stretches of the
     index: for data that is larger than memory, on disks that are slow at reading here and there.
     """
-    for current in range(epoch, epochs):
+    for current in range(epoch, route.epochs):
+        pace, resolution = route.pace(current), route.stage(current).resolution
         drawn: Drawn | Windowed = Drawn(count=pace.count, seed=seed, epoch=current)
         if 0 < window < pace.count:
             drawn = Windowed(count=pace.count, seed=seed, epoch=current, window=window)
@@ -124,6 +194,7 @@ def training_plans(
                     samples=drawn.at(start, stop),
                     share=(stop - start) / size,
                     coming=drawn.coming(start, stop),
+                    resolution=resolution,
                 )
             position += size
         position = 0

@@ -14,7 +14,7 @@ LOW = np.uint64(0xFFFFFFFF)
 HALF = np.uint64(32)
 
 # What a draw is for. A number is never used for a second purpose, or old runs would change.
-CROP, ORDER, TORCH, DIALS = range(1, 5)
+CROP, ORDER, TORCH, DIALS, SHIFT, ERASE, MIX, BETA = range(1, 9)
 
 
 def philox(counters: NDArray[np.uint32], key: tuple[int, int]) -> NDArray[np.uint32]:

@@ -1,6 +1,7 @@
 """What is learned. A task is any object with these methods; its scores are sums and counts, so adding reduces them."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -9,8 +10,17 @@ from stoker.data.index import Index
 from stoker.data.loader import Batch, Loader
 from stoker.data.order import Plan
 from stoker.data.sources import Dataset
+from stoker.tasks.mixing import DeviceMix
 
-Inputs = tuple[torch.Tensor, torch.Tensor]
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Inputs:
+    """A batch on the device."""
+
+    pixels: torch.Tensor
+    labels: torch.Tensor
+    mix: DeviceMix | None = None
+    """what is done to an atom before the network sees it"""
 
 
 class Task(Protocol):
@@ -29,6 +39,14 @@ class Task(Protocol):
         """Batches for training (with the seed of their augmentation) or for evaluation (without)."""
         ...
 
+    def bare(self, *, classes: int) -> torch.nn.Module:
+        """The network with fresh weights, under the names that its library gives them."""
+        ...
+
+    def fitted(self, network: torch.nn.Module) -> torch.nn.Module:
+        """A bare network as it is trained."""
+        ...
+
     def model(self, *, classes: int) -> torch.nn.Module:
         """The network, with fresh weights."""
         ...
@@ -38,9 +56,9 @@ class Task(Protocol):
         ...
 
     def loss(self, model: Any, inputs: Inputs) -> tuple[torch.Tensor, torch.Tensor]:
-        """The mean loss to go down, and the sums and count of the scores."""
+        """The mean loss of an atom of training, to go down, and the sums and count of the scores."""
         ...
 
     def score(self, model: Any, inputs: Inputs) -> torch.Tensor:
-        """The sums and count of the scores, without gradients."""
+        """The sums and count of the scores of an evaluation, without gradients."""
         ...

@@ -1,4 +1,4 @@
-"""Networks by name, from timm and torchvision."""
+"""Networks by name, from timm, torchvision and Stoker itself."""
 
 import difflib
 import importlib.util
@@ -6,8 +6,10 @@ import importlib.util
 from torch import nn
 
 from stoker.errors import Problem
+from stoker.tasks.resnet20 import ResNet20
 
-LIBRARIES = ("timm", "torchvision")
+# In the order in which they are asked for a bare name.
+LIBRARIES = ("timm", "torchvision", "stoker")
 
 
 def resolved(name: str) -> str:
@@ -25,12 +27,15 @@ def resolved(name: str) -> str:
 
 def known(library: str) -> list[str]:
     """The names of a library's image classifiers; none where it is not installed."""
+    if library == "stoker":
+        return ["resnet20"]
     if importlib.util.find_spec(library) is None:
         return []
     if library == "timm":
         import timm
 
-        return timm.list_models()
+        # A name may say which of several trainings' weights are meant, as resnet50.a1_in1k does.
+        return [*timm.list_models(), *timm.list_pretrained()]
     import torchvision
 
     return torchvision.models.list_models(module=torchvision.models)  # type: ignore[attr-defined]
@@ -50,6 +55,8 @@ def unknown(name: str) -> Problem:
 def create(full_name: str, *, classes: int) -> nn.Module:
     """A network with fresh weights and one output a class. Its weights follow from torch's seed."""
     library, _, name = full_name.partition("/")
+    if library == "stoker":
+        return ResNet20(classes=classes)
     if library == "timm":
         import timm
 
@@ -59,3 +66,31 @@ def create(full_name: str, *, classes: int) -> nn.Module:
     # Auxiliary heads return more than logits in training; the field has long done without them.
     extra = {"aux_logits": False, "init_weights": True} if name in ("googlenet", "inception_v3") else {}
     return torchvision.models.get_model(name, weights=None, num_classes=classes, **extra)  # type: ignore[attr-defined]
+
+
+def head(network: nn.Module) -> str:
+    """The dotted name of the last layer, whose outputs are the classes."""
+    modules: dict[str, nn.Module] = dict(network.named_modules())
+    # timm says it; of two heads (of distilled networks) the first is meant.
+    said: object = (getattr(network, "pretrained_cfg", None) or {}).get("classifier")
+    first = str(said[0] if isinstance(said, tuple | list) else said)
+    if outputs(modules.get(first)):
+        return first
+    # Elsewhere it is the layer that was made last. Some networks keep the number of their classes: it must be that.
+    classes = getattr(network, "num_classes", None)
+    made = [name for name, module in modules.items() if (count := outputs(module)) and classes in (None, count)]
+    if not made:
+        raise Problem(
+            f"{type(network).__name__} has no last layer (linear, or a 1 x 1 convolution) that answers with classes",
+            fix="give another --model, such as resnet50",
+        )
+    return made[-1]
+
+
+def outputs(module: nn.Module | None) -> int | None:
+    """How many numbers a layer answers with for each picture, where it is of a kind that answers with classes."""
+    if isinstance(module, nn.Linear):
+        return module.out_features
+    if isinstance(module, nn.Conv2d) and module.kernel_size == (1, 1):
+        return module.out_channels
+    return None

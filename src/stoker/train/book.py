@@ -1,22 +1,26 @@
 """What a run writes down of itself while it trains: lines of metrics, ledger and events, and the screen."""
 
+import math
 import time
 from collections.abc import Iterable
 
 import torch
 
 from stoker import dist, runs, units
-from stoker.config import Config
+from stoker.config import Config, Stage
 from stoker.data import native
 from stoker.data.index import OTHER
 from stoker.data.loader import MOST_PILLOW_THREADS, Loader
-from stoker.data.order import Pace
+from stoker.data.order import Route
 from stoker.data.sources import Dataset
 from stoker.errors import Problem
 from stoker.records import Event, LedgerRow, MetricRow
 from stoker.tasks import Task
-from stoker.train import optim
+from stoker.train import divergence, optim
+from stoker.train.divergence import Found
+from stoker.train.evaluation import Evaluation
 from stoker.train.screen import Pulse, Screen
+from stoker.train.setbacks import Setback
 from stoker.train.site import Site, settle
 from stoker.train.state import TrainState
 
@@ -24,51 +28,79 @@ from stoker.train.state import TrainState
 class Book:
     """The writer of one process's records. Only the first process writes metrics and talks."""
 
-    def __init__(self, site: Site, *, task: Task, batches: Loader, allow_bad: float, screen: Screen, step: int) -> None:
-        self.site, self.task, self.batches, self.allow_bad, self.screen = site, task, batches, allow_bad, screen
-        self._step, self._samples = step, 0
-        self._read = self._decode = 0.0
+    def __init__(self, site: Site, *, task: Task, classes: int, allow_bad: float, screen: Screen) -> None:
+        self.site, self.task, self.classes, self.allow_bad, self.screen = site, task, classes, allow_bad, screen
+        self.route = screen.route
+        self.batches: Loader
         self.samples = 0
         """samples that this start of the run has trained on, over all processes"""
+        self._step = self._samples = 0
+        self._read = self._decode = 0.0
         self._bad_told: set[str] = set()
 
-    def open(
-        self, state: TrainState, config: Config, pace: Pace, data: Dataset, *, notes: Iterable[str], threads: int
-    ) -> None:
+    def open(self, state: TrainState, config: Config, data: Dataset, *, notes: Iterable[str]) -> None:
         """Say what is about to happen, before it takes hours."""
-        peak, world = optim.peak_rate(config.optim, batch=pace.batch), self.site.world
+        say, route, world = self.screen.say, self.route, self.site.world
         weights = sum(p.numel() for p in state.network.parameters())
-        left_over = pace.count - pace.steps * pace.batch
-        self.screen.say(f"run      {self.site.run.folder}")
-        self.screen.say(
-            f"data     {data.name}: {pace.count:,} training samples ({units.bytes_text(data.train.total_bytes)}), "
+        say(f"run      {self.site.run.folder}")
+        say(
+            f"data     {data.name}: {route.count:,} training samples ({units.bytes_text(data.train.total_bytes)}), "
             f"{len(data.held_out):,} held out ({data.held_out_name}), {len(data.classes)} classes"
         )
-        self.screen.say(
-            f"model    {state.at.model}, {weights:,} weights, on {self.site.device}, amp {config.model.amp}"
-        )
-        self.screen.say(
-            f"steps    {units.count_text(config.train.epochs, 'epoch')} x {units.count_text(pace.steps, 'step')}"
-            f" x {units.count_text(pace.batch, 'sample')}"
-            + (f" ({left_over} left over in each epoch)" if left_over > 0 else "")
-            + f", {units.count_text(pace.atoms, 'atom')} on {units.count_text(world.size, 'process')}"
-        )
-        most = units.bytes_text(self.batches.most_bytes(-(-pace.batch // pace.atoms)))
-        is_native = native.library() is not None and (data.train.codec != OTHER).mean() > 0.5
-        decoder = native.built_with() if is_native else f"Pillow (at most {MOST_PILLOW_THREADS} of them at once)"
-        self.screen.say(f"loader   {units.count_text(threads, 'decode thread')}, {decoder}, at most {most} of memory")
-        self.screen.say(
-            f"lr       {config.optim.lr:g} for {optim.BASE_BATCH} samples -> peak {peak:.4g} "
-            f"({config.optim.optimizer}, {config.optim.schedule}, warm-up {config.optim.warmup_epochs:g} epochs)"
-        )
+        say(f"model    {state.at.model}, {weights:,} weights, on {self.site.device}, amp {config.model.amp}")
+        for number in range(len(route.stages)):
+            say(f"steps    {self.stage_text(number)}")
+            say(f"lr       {self.rate_text(config, route.stages[number])}")
+            warned = optim.warning(
+                config.optim, config.tune, batch=route.stages[number].batch, fixed=route.stages[number].peak_rate
+            )
+            if warned:
+                say(f"warning  {warned}")
+                if world.is_first:
+                    self.event("rate", warned)
         if native.library() is None:
-            self.screen.say(f"note     {native.MISSING}; fix: {native.CURE}")
+            say(f"note     {native.MISSING}; fix: {native.CURE}")
         if config.model.compile:
-            self.screen.say("note     the network is compiled in the first step, which can take minutes")
+            say("note     the network is compiled in the first step, which can take minutes")
+        if world.size > 1 and config.many.compress == "powersgd":
+            say("note     powersgd keeps a memory that is not saved: after an interruption the weights differ a little")
         for note in notes:
-            self.screen.say(f"note     {note}")
+            say(f"note     {note}")
             if world.is_first:
                 self.event("resume", note)
+
+    def stage_text(self, number: int) -> str:
+        """How a stage is cut into steps, in words."""
+        route, stage, pace = self.route, self.route.stages[number], self.route.paces[number]
+        left_over = pace.count - pace.steps * pace.batch
+        which = f"stage {number + 1}: {stage.resolution} pixels, " if len(route.stages) > 1 else ""
+        return (
+            f"{which}{units.count_text(stage.epochs, 'epoch')} x {units.count_text(pace.steps, 'step')}"
+            f" x {units.count_text(pace.batch, 'sample')}"
+            + (f" ({left_over} left over in each epoch)" if left_over > 0 else "")
+            + f", {units.count_text(pace.atoms, 'atom')} on {units.count_text(self.site.world.size, 'process')}"
+        )
+
+    def rate_text(self, config: Config, stage: Stage) -> str:
+        """The peak rate of a stage and where it comes from, in words."""
+        peak = optim.peak_rate(config.optim, batch=stage.batch, fixed=stage.peak_rate)
+        how = f"{config.optim.optimizer}, {config.optim.schedule}, warm-up {config.optim.warmup_epochs:g} epochs"
+        if stage.peak_rate or config.optim.peak_lr:
+            return f"peak {peak:.4g}, as given ({how})"
+        return f"{config.optim.lr:g} for {optim.BASE_BATCH} samples -> peak {peak:.4g} ({how})"
+
+    def begin(self, state: TrainState, route: Route, batches: Loader, *, threads: int) -> None:
+        """Follow the run from where it is: at a start, and after a setback."""
+        self.route = self.screen.route = route
+        self.batches = batches
+        self._step, self._read, self._decode = state.at.step, 0.0, 0.0
+        self._samples = self.samples
+        atom = max(-(-stage.batch // route.atoms) * stage.resolution**2 for stage in route.stages)
+        most = units.bytes_text(batches.most_bytes(1, math.isqrt(atom)))
+        is_native = native.library() is not None and (batches.index.codec != OTHER).mean() > 0.5
+        decoder = native.built_with() if is_native else f"Pillow (at most {MOST_PILLOW_THREADS} of them at once)"
+        self.screen.say(f"loader   {units.count_text(threads, 'decode thread')}, {decoder}, at most {most} of memory")
+        self.screen.begin(state.at.epoch, state.at.position)
         self._ledger_row(state)
 
     def event(self, kind: str, what: str) -> None:
@@ -89,6 +121,11 @@ class Book:
             runs.append_line(self.site.run.metrics, row)
             self.screen.line(row, pulse)
         self._check_bad()
+        found = divergence.seen(state.at.trend, scores, samples=count, classes=self.classes)
+        if found is not None:
+            raise Setback(found=found)
+        # The losses are from before each step's update: what the last one did to the weights is not known yet.
+        state.at.sound_step = max(state.at.sound_step, state.at.step - 1)
 
     def _ledger_row(self, state: TrainState) -> Pulse:
         clock, loader, world = self.site.clock, self.batches, self.site.world
@@ -112,9 +149,10 @@ class Book:
         runs.append_line(self.site.run.ledger_of(world.rank), row)
         return Pulse(steps=steps, seconds=seconds)
 
-    def evaluation(self, state: TrainState, sums: torch.Tensor, *, bad: int) -> bool:
+    def evaluation(self, state: TrainState, found: Evaluation) -> bool:
         """Write down the scores of an evaluation. Returns whether they are the best so far."""
-        values = sums.tolist()
+        values, bad = found.sums.tolist(), found.bad
+        self._tell_unreadable(found.unreadable, "left out of the evaluation")
         count = int(values[-1])
         if not count or bad > self.allow_bad * (count + bad):
             raise Problem(
@@ -124,6 +162,9 @@ class Book:
         scores = {n: v / count for n, v in zip(self.task.score_names, values[:-1], strict=True)}
         at = state.at
         row = MetricRow(kind="eval", epoch=at.epoch, step=at.step, samples=count, lr=None, scores=scores)
+        if not math.isfinite(scores["loss"]):
+            raise Setback(found=Found(kind="not finite", what=f"the held-out loss is {scores['loss']}"))
+        at.sound_step = at.step
         is_best = at.best is None or scores["top1"] > at.best["top1"]
         if is_best:
             at.best = {**scores, "step": at.step, "epoch": at.epoch}
@@ -138,10 +179,9 @@ class Book:
         self.screen.ledger(self.site.clock.so_far())
         self._ledger_row(state)
 
-    def unreadable(self, batches: Loader, what_then: str) -> None:
-        """Enter the samples that a loader could not read in the events, each once."""
-        for sample, reason in batches.bad.items():
-            path = batches.index.place(sample)
+    def _tell_unreadable(self, bad: dict[str, str], what_then: str) -> None:
+        """Enter samples that could not be read in the events, each once."""
+        for path, reason in bad.items():
             if path not in self._bad_told:
                 self._bad_told.add(path)
                 self.event("unreadable", f"{path}: {reason}; {what_then}")
@@ -150,7 +190,8 @@ class Book:
     def _check_bad(self) -> None:
         """Enter new unreadable samples in the events, and stop when there are too many."""
         bad, index = self.batches.bad, self.batches.index
-        self.unreadable(self.batches, "the next readable sample takes its place")
+        places = {index.place(sample): reason for sample, reason in bad.items()}
+        self._tell_unreadable(places, "the next readable sample takes its place")
         if len(bad) > self.allow_bad * len(index):
             first = next(iter(bad))
             raise Problem(

@@ -57,6 +57,15 @@ class Ledger:
         self.switch(self._bucket)
         return self.known(self.totals)
 
+    def lose(self, *, since: Seconds) -> None:
+        """Count all time since an earlier ledger as lost: what was done in it is done again."""
+        self.switch(self._bucket)
+        for bucket in BUCKETS:
+            if bucket not in ("lost", "down", "rollback"):
+                gone = max(0.0, self.totals[bucket] - (since.get(bucket) or 0.0))
+                self.totals[bucket] -= gone
+                self.totals["lost"] += gone
+
     def go_on(self, before: Seconds) -> None:
         """Add what earlier starts of the run have used."""
         for bucket, seconds in before.items():

@@ -1,29 +1,29 @@
-"""When and how a run's state goes to disk and comes back."""
+"""How a run's state comes back from disk. How it gets there: keeper.py."""
 
-import contextlib
-import time
+from collections.abc import Container
 
-import torch
-
-from stoker import dist, records, runs
+from stoker import records, runs
 from stoker.errors import Problem
-from stoker.records import Event, LedgerRow
+from stoker.records import LedgerRow
+from stoker.runs import Run
 from stoker.train import checkpoint, ledger
 from stoker.train import state as states
-from stoker.train.screen import Screen
-from stoker.train.site import Site, settle
+from stoker.train.site import Site
 from stoker.train.state import Position, TrainState
 
 
-def restore(state: TrainState, site: Site, *, resume: str | None, epochs: int) -> list[str]:
+def restore(
+    state: TrainState, site: Site, *, resume: str | None, epochs: int, exclude: Container[int] = ()
+) -> list[str]:
     """Bring a fresh state to the newest whole checkpoint of its run, or to the one it was told to begin with.
 
-    Returns what a person should know of it.
+    Steps to exclude are passed over. Returns what a person should know of it.
     """
     run, before = site.run, state.at
     # Before anything is written: a file that is cut or mended looks alive.
     alive_at = runs.last_sign_of_life(run) if site.attempt > 1 else None
-    notes = [f"skipped a torn checkpoint: {torn}" for torn in states.load_newest(run, state)]
+    checkpoint.mend(run)
+    notes = [f"skipped a torn checkpoint: {torn}" for torn in load_newest(state, run, exclude=exclude)]
     if state.at.step == 0 and resume is not None:
         place = checkpoint.find(run, resume)
         try:
@@ -35,6 +35,7 @@ def restore(state: TrainState, site: Site, *, resume: str | None, epochs: int) -
         check_origin(state.at, before, place=str(place), epochs=epochs)
         # Its time and its scores belong to the run it came from.
         state.at.ledger, state.at.saved_at, state.at.best = {}, site.first_started_at, None
+        state.at.trend.rollbacks, state.at.trend.rate_factor = 0, 1.0
         notes.append(f"begins with the weights of {place}, step {state.at.step}")
     elif state.at.step:
         notes.append(f"goes on from its checkpoint at step {state.at.step}")
@@ -55,6 +56,21 @@ def restore(state: TrainState, site: Site, *, resume: str | None, epochs: int) -
     return notes
 
 
+def load_newest(state: TrainState, run: Run, *, exclude: Container[int] = ()) -> list[str]:
+    """Bring a state to the newest whole checkpoint, if there is any. Returns what is wrong with newer ones."""
+    torn = []
+    for step in checkpoint.steps(run):
+        if step in exclude:
+            continue
+        place = checkpoint.folder(run, step)
+        try:
+            states.from_files(state, checkpoint.read(place), where=str(place))
+            break
+        except checkpoint.Torn as error:
+            torn.append(str(error))
+    return torn
+
+
 def check_origin(at: Position, wanted: Position, *, place: str, epochs: int) -> None:
     """Refuse to begin with a checkpoint whose place in the data means nothing here."""
     for what, there, here in (("seed", at.seed, wanted.seed), ("data", at.data, wanted.data)):
@@ -67,30 +83,3 @@ def check_origin(at: Position, wanted: Position, *, place: str, epochs: int) -> 
         raise Problem(
             f"{place} has {at.epoch} epochs behind it, and this run ends after {epochs}", fix="give more with --epochs"
         )
-
-
-def save(state: TrainState, sums: torch.Tensor, site: Site, screen: Screen, *, must: bool = False) -> None:
-    """Write the state down. A full disk is said and survived, unless there is no later chance (`must`)."""
-    settle(site.device, site.clock)
-    total = sums.clone()
-    dist.add_up(total, site.world)
-    state.at.line_sums = total.tolist()
-    if not site.world.is_first:
-        return
-    try:
-        runs.sync(site.run.metrics)
-        states.save(site.run, state, ledger=site.clock.so_far())
-    except Problem as problem:
-        screen.say(f"not saved: {problem}")
-        with contextlib.suppress(Problem):  # the events are on the same disk
-            runs.append_line(site.run.events, Event(at=time.time(), kind="not-saved", what=str(problem)))
-        if must:
-            raise
-    else:
-        checkpoint.prune(site.run)
-
-
-def keep(state: TrainState, site: Site, *, name: str) -> None:
-    """Give the checkpoint of this step a name, so that it stays."""
-    if site.world.is_first and checkpoint.folder(site.run, state.at.step).exists():
-        checkpoint.point(site.run, name, state.at.step)

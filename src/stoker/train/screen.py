@@ -1,10 +1,14 @@
 """What a person sees while a run trains: a line every so many steps, and a bar with rate and time left."""
 
+import time
 from dataclasses import dataclass
 from types import TracebackType
 
 from stoker import progress, units
+from stoker.data.order import Route
 from stoker.records import MetricRow, Seconds
+
+MOVE_SECONDS = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,12 +46,12 @@ class Mean:
 class Screen:
     """The terminal of one run. Shows nothing where `show` is false: in all processes but the first, say."""
 
-    def __init__(self, *, show: bool, steps_an_epoch: int, epochs: int, samples_a_step: int) -> None:
-        self.show = show
-        self.steps_an_epoch, self.epochs, self.samples_a_step = steps_an_epoch, epochs, samples_a_step
+    def __init__(self, *, show: bool, route: Route) -> None:
+        self.show, self.route = show, route
         self._bar = progress.bar(unit=" samples/s", transient=True)
-        self._task = self._bar.add_task("training", total=steps_an_epoch * epochs, rate="-")
+        self._task = self._bar.add_task("training", total=route.steps, rate="-")
         self._epoch = -1
+        self._done, self._moved_at = 0, 0.0
         self._means: dict[str, Mean] = {}
 
     def __enter__(self) -> "Screen":
@@ -59,9 +63,10 @@ class Screen:
         if self.show:
             self._bar.stop()
 
-    def begin(self, step: int) -> None:
+    def begin(self, epoch: int, position: int) -> None:
         """Set the bar to where a run goes on from."""
-        self._bar.reset(self._task, total=self.steps_an_epoch * self.epochs, completed=step, rate="-")
+        self._done = self.route.step(epoch, position)
+        self._bar.reset(self._task, total=self.route.steps, completed=self.route.step(epoch, position), rate="-")
 
     def say(self, text: str) -> None:
         """A line of plain text above the bar; only a terminal has an edge to wrap it at."""
@@ -70,11 +75,14 @@ class Screen:
             out.print(text, highlight=False, markup=False, soft_wrap=not out.is_terminal)
 
     def step(self, step: int) -> None:
-        """Move the bar."""
-        if not self.show:
+        """Move the bar, a few times a second: working its speed out costs more than a step needs."""
+        self._done = step
+        now = time.monotonic()
+        if not self.show or (now - self._moved_at < MOVE_SECONDS and step < self.route.steps):
             return
+        self._moved_at = now
         speed = self._bar.tasks[0].speed
-        rate = f"{speed * self.samples_a_step:.0f}" if speed else "-"
+        rate = f"{speed * self.route.stage(max(0, self._epoch)).batch:.0f}" if speed else "-"
         self._bar.update(self._task, completed=step, rate=rate)
 
     def line(self, row: MetricRow, pulse: Pulse) -> None:
@@ -83,9 +91,10 @@ class Screen:
             return
         if row.epoch != self._epoch:
             self._epoch, self._means = row.epoch, {}
-        done = round(self._bar.tasks[0].completed) - row.epoch * self.steps_an_epoch
+        steps = self.route.pace(row.epoch).steps
+        done = self._done - self.route.step(row.epoch, 0)
         cells = [
-            f"Epoch [{row.epoch}][{done:>{len(str(self.steps_an_epoch))}}/{self.steps_an_epoch}]",
+            f"Epoch [{row.epoch}][{done:>{len(str(steps))}}/{steps}]",
             self._cell("Time", pulse.step_seconds, pulse.steps, ".3f"),
             self._cell("Data", pulse.wait_seconds, pulse.steps, ".3f"),
             self._cell("Loss", row.scores["loss"], row.samples, ".4f"),

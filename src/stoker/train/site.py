@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from stoker.dist import World
+from stoker.dist import Watch, World
 from stoker.machine import gauges
 from stoker.machine.interrupts import StopRequest
 from stoker.records import Status
@@ -22,6 +22,8 @@ class Site:
     device: torch.device
     clock: Ledger
     stop: StopRequest
+    watch: Watch
+    """looks after the other processes"""
     attempt: int
     """which start of the run this is, from 1"""
     started_at: float

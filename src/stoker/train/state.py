@@ -6,23 +6,24 @@ are seeded anew for every atom.
 
 import dataclasses
 import json
-import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load as tensors_of
-from safetensors.torch import save as bytes_of
 from torch.amp.grad_scaler import GradScaler
 
+from stoker import records
+from stoker.dist import World
 from stoker.errors import Problem
 from stoker.records import Seconds
 from stoker.runs import Run
-from stoker.train import checkpoint
+from stoker.train import checkpoint, tensors
+from stoker.train.divergence import Trend
 
 MODEL, OPTIMIZER, EMA, STATE = "model.safetensors", "optimizer.safetensors", "ema.safetensors", "state.json"
 VERSION = 1
+GROUP = "group."
 
 
 @dataclass(kw_only=True)
@@ -39,8 +40,8 @@ class Position:
     """the last epoch whose evaluation is in metrics.jsonl"""
     best: dict[str, float] | None = None
     """the best held-out top-1 so far, and its step and epoch"""
-    line_sums: list[float] = field(default_factory=list)
-    """sums of the scores since the last line of metrics.jsonl"""
+    line_sums: list[list[float]] = field(default_factory=list)
+    """sums of the scores since the last line of metrics.jsonl, by process: they are added up in the same order again"""
     ledger: Seconds = field(default_factory=dict)
     saved_at: float = 0.0
     model: str = ""
@@ -49,6 +50,10 @@ class Position:
     """fingerprint of the data"""
     optimizer: str = ""
     amp: str = ""
+    trend: Trend = field(default_factory=Trend)
+    """how the loss has gone so far, and how often the run was taken back"""
+    sound_step: int = 0
+    """the last step at which the scores were seen to be well"""
 
 
 @dataclass(kw_only=True)
@@ -63,22 +68,43 @@ class TrainState:
     """the averaged weights, where a run keeps any"""
 
 
-def to_files(state: TrainState) -> dict[str, bytes]:
-    """A state as the files of a checkpoint."""
-    plain = {"version": VERSION, **dataclasses.asdict(state.at), "scaler": state.scaler.state_dict()}
-    files = {
-        MODEL: bytes_of(on_host(state.network.state_dict())),
-        OPTIMIZER: bytes_of(on_host(optimizer_tensors(state))),
-        STATE: json.dumps(plain, indent=1).encode(),
-    }
+def sums_of(at: Position, world: World, *, count: int) -> list[float]:
+    """What a process had summed up since the last line; on another number of processes the first has it all."""
+    if len(at.line_sums) == world.size:
+        return at.line_sums[world.rank]
+    if world.is_first and at.line_sums:
+        return [sum(values) for values in zip(*at.line_sums, strict=True)]
+    return [0.0] * count
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Snapshot:
+    """A state as it was at a step, copied to main memory: training goes on while it is written down."""
+
+    step: int
+    files: dict[str, memoryview]
+    """tensors as the bytes of safetensors files"""
+    plain: dict[str, Any]
+
+    @property
+    def bytes(self) -> int:
+        """size of the tensors"""
+        return sum(len(file) for file in self.files.values())
+
+
+def snapshot(state: TrainState) -> Snapshot:
+    """Copy a state to main memory. The one thing that a save makes training wait for."""
+    groups = {MODEL: state.network.state_dict(), OPTIMIZER: optimizer_tensors(state)}
     if state.ema is not None:
-        files[EMA] = bytes_of(on_host(state.ema))
-    return files
+        groups[EMA] = state.ema
+    plain = {"version": VERSION, **dataclasses.asdict(state.at), "scaler": state.scaler.state_dict()}
+    files = {file: tensors.packed(group) for file, group in groups.items()}
+    return Snapshot(step=state.at.step, files=files, plain=plain)
 
 
-def on_host(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Copies in main memory, each with storage of its own, as safetensors wants them."""
-    return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
+def files_of(taken: Snapshot) -> dict[str, memoryview | bytes]:
+    """A snapshot as the files of a checkpoint. Any thread may do it."""
+    return {**taken.files, STATE: json.dumps(records.finite(taken.plain), indent=1).encode()}
 
 
 def optimizer_tensors(state: TrainState) -> dict[str, torch.Tensor]:
@@ -88,15 +114,23 @@ def optimizer_tensors(state: TrainState) -> dict[str, torch.Tensor]:
         for key, value in state.optimizer.state.get(parameter, {}).items():
             if value is not None:
                 found[f"{name}/{key}"] = value
+    for number, group in enumerate(state.optimizer.param_groups):
+        if "step" in group:  # LAMB counts by group
+            found[f"{GROUP}{number}/step"] = group["step"]
     return found
 
 
-def load_weights(network: torch.nn.Module, files: dict[str, bytes], *, where: str) -> dict[str, Any]:
-    """Give a network the weights of a checkpoint. Nothing is unpickled. Returns the plain values beside them."""
+def load_weights(
+    network: torch.nn.Module, files: dict[str, bytes], *, where: str, averaged: bool = True
+) -> dict[str, Any]:
+    """Give a network the weights of a checkpoint: their average, if it has one and that is asked for.
+
+    Nothing is unpickled. Returns the plain values beside them.
+    """
     plain: dict[str, Any] = json.loads(files[STATE])
     if plain.pop("version") != VERSION:
         raise Problem(f"{where} was written by another version of Stoker", fix="use the version in its run's code.json")
-    weights = tensors_of(files[MODEL])
+    weights = tensors_of(files[EMA] if averaged and EMA in files else files[MODEL])
     check_weights(weights, network.state_dict(), saved=plain, where=where)
     network.load_state_dict(weights)
     return plain
@@ -110,26 +144,37 @@ def from_files(state: TrainState, files: dict[str, bytes], *, where: str) -> Non
             raise Problem(
                 f"{where} was made with {name} {saved[name]}, and this run has {wanted}", fix=f"give the same {name}"
             )
-    plain = load_weights(state.network, files, where=where)
+    plain = load_weights(state.network, files, where=where, averaged=False)
     state.scaler.load_state_dict(plain.pop("scaler"))
-    memory = tensors_of(files[OPTIMIZER])
+    restore_optimizer(state, tensors_of(files[OPTIMIZER]))
+    if state.ema is not None:
+        # A run that begins to average begins with the weights it has.
+        found = tensors_of(files[EMA]) if EMA in files else state.network.state_dict()
+        for name, tensor in state.ema.items():
+            tensor.copy_(found[name])
+    state.at = Position(**{**plain, "trend": Trend(**plain.get("trend", {}))})
+
+
+def restore_optimizer(state: TrainState, memory: dict[str, torch.Tensor]) -> None:
+    """Give an optimiser its memory back. What was frozen has none."""
+    held: dict[str, dict[str, torch.Tensor]] = {}
+    for place, value in memory.items():
+        name, _, key = place.rpartition("/")
+        held.setdefault(name, {})[key] = value
     state.optimizer.state.clear()
     for name, parameter in state.network.named_parameters():
-        state.optimizer.state[parameter] = {
-            place.rpartition("/")[2]: restored(value, place.rpartition("/")[2], parameter)
-            for place, value in memory.items()
-            if place.rpartition("/")[0] == name
-        }
-    if EMA in files:
-        device = next(state.network.parameters()).device
-        state.ema = {name: tensor.to(device) for name, tensor in tensors_of(files[EMA]).items()}
-    state.at = Position(**plain)
+        if name in held:
+            state.optimizer.state[parameter] = {k: restored(v, k, parameter) for k, v in held[name].items()}
+    for number, group in enumerate(state.optimizer.param_groups):
+        group.pop("step", None)
+        group.update(held.get(f"{GROUP}{number}", {}))
 
 
 def restored(value: torch.Tensor, key: str, parameter: torch.nn.Parameter) -> torch.Tensor:
-    """An optimiser's tensor as it was: beside its weights and laid out like them. Step counts stay on the host."""
+    """An optimiser's tensor as it was: beside its weights and laid out like them."""
     if key == "step":
-        return value
+        # A fused optimiser counts on the GPU, every other on the host.
+        return value.to(parameter.device) if parameter.device.type == "cuda" else value
     return torch.empty_like(parameter, dtype=value.dtype).copy_(value)
 
 
@@ -154,14 +199,6 @@ def check_weights(
         f"{len(places)} weights differ:\n{first}",
         fix="give the model that the checkpoint was made with, or another checkpoint",
     )
-
-
-def save(run: Run, state: TrainState, *, ledger: Seconds) -> Path:
-    """Write the state down as the newest checkpoint."""
-    state.at.ledger, state.at.saved_at = ledger, time.time()
-    written = checkpoint.write(run, state.at.step, to_files(state))
-    checkpoint.point(run, "latest", state.at.step)
-    return written
 
 
 def load_newest(run: Run, state: TrainState) -> list[str]:

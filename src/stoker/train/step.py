@@ -3,60 +3,146 @@
 What a step does to the weights does not depend on how many processes share its atoms.
 """
 
-from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from stoker import dist
+from stoker.config import Config
 from stoker.data import random
-from stoker.data.loader import Batch
-from stoker.dist import World
-from stoker.tasks import Task
-from stoker.train.ledger import Ledger
+from stoker.data.loader import Loader
+from stoker.tasks import Task, networks
+from stoker.train import groups, optim
+from stoker.train.average import Average
+from stoker.train.site import Site
 from stoker.train.state import TrainState
+from stoker.train.statistics import Statistics
+
+# Someone who waits for data looks up this often.
+GLANCE_SECONDS = 0.5
 
 
-def take(
-    state: TrainState,
-    *,
-    model: Any,
-    task: Task,
-    batches: Iterator[Batch],
-    atoms: int,
-    rate: float,
-    world: World,
-    device: torch.device,
-    ledger: Ledger,
-    compute: str,
-) -> torch.Tensor:
-    """Take a step at a learning rate. Returns the sums and count of this process's scores."""
+class Interrupted(Exception):
+    """The run was asked to stop while something waited for its data."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gear:
+    """What takes steps: a state and all that works on it."""
+
+    config: Config
+    state: TrainState
+    model: Any
+    """the network as it computes: compiled, and joined with those of the other processes"""
+    task: Task
+    site: Site
+    statistics: Statistics
+    average: Average
+    is_frozen: bool
+    """whether only the last layer learns"""
+
+
+def geared(config: Config, state: TrainState, task: Task, site: Site) -> Gear:
+    """Put everything together that takes steps, as it is at this epoch of the run."""
+    is_frozen = state.at.epoch < config.tune.freeze_epochs
+    if config.tune.freeze_epochs:
+        groups.freeze(state.network, head=networks.head(state.network), is_frozen=is_frozen)
+    if config.model.compile:
+        state.network.compile()
+    compress = config.many.compress
+    gear = Gear(
+        config=config,
+        state=state,
+        model=dist.wrapped(state.network, site.world, site.device, exact=config.model.exact, compress=compress),
+        task=task,
+        site=site,
+        statistics=Statistics(state.network),
+        average=Average(state, decay=config.optim.ema),
+        is_frozen=is_frozen,
+    )
+    set_training(gear)
+    return gear
+
+
+def set_training(gear: Gear) -> None:
+    """Let the network learn again after an evaluation; what is frozen keeps its statistics too."""
+    gear.state.network.train()
+    if gear.is_frozen:
+        groups.training_mode(gear.state.network, head=networks.head(gear.state.network), is_frozen=True)
+
+
+def gradients(gear: Gear, batches: Loader, *, atoms: int, compute: str) -> torch.Tensor | None:
+    """The gradients of a step, over all processes. Returns the sums and count of this process's scores.
+
+    None where the run was asked to stop while the step waited for data. Then, and after an error, nothing of the step
+    is left.
+    """
+    try:
+        return attempted(gear, batches, atoms=atoms, compute=compute)
+    except Interrupted:
+        abandon(gear)
+        return None
+    except Exception:
+        abandon(gear)
+        raise
+
+
+def attempted(gear: Gear, batches: Loader, *, atoms: int, compute: str) -> torch.Tensor:
+    """Each atom of a step forward and backward, and the gradients averaged over all processes."""
+    state, task, site = gear.state, gear.task, gear.site
+    world, device, clock = site.world, site.device, site.clock
     mine = range(world.rank, atoms, world.size)
-    statistics = Statistics(state.network, atoms=atoms)
     sums = torch.zeros(len(task.score_names) + 1, dtype=torch.float64, device=device)
+    gear.statistics.begin_step(atoms=atoms)
     for atom in mine:
-        with ledger.into("data_wait"):
-            batch = next(batches)
-        with ledger.into("transfer"):
+        with clock.into("data_wait"):
+            site.watch.at(state.at.step, "data_wait")
+            batch = awaited(batches, site)
+        with clock.into("transfer"):
             inputs = task.moved(batch, device)
-        with ledger.into(compute), dist.quietly(model, last=atom == mine[-1]):
+        with clock.into(compute), dist.quietly(gear.model, last=atom == mine[-1]):
+            site.watch.at(state.at.step, compute)
             seed_torch(state.at.seed, step=state.at.step, atom=atom, device=device)
-            statistics.begin_atom()
-            loss, scores = task.loss(model, inputs)
+            gear.statistics.begin_atom()
+            loss, scores = task.loss(gear.model, inputs)
             # The gradients are divided by the number of processes; a share of the step must not be divided again.
             state.scaler.scale(loss * (batch.plan.share * world.size)).backward()
-            statistics.end_atom(batch.plan.share)
+            gear.statistics.end_atom(batch.plan.share)
             sums += scores
-    with ledger.into("comm"):
-        dist.average(model, world)
-        statistics.end_step(world)
-    with ledger.into("optimizer"):
-        for group in state.optimizer.param_groups:
-            group["lr"] = rate
+    with clock.into("comm"):
+        site.watch.at(state.at.step, "comm")
+        dist.average(gear.model, world, compress=gear.config.many.compress)
+        gear.statistics.end_step(world)
+    return sums
+
+
+def update(gear: Gear, *, rate: float) -> None:
+    """Move the weights along their gradients, and what is averaged over steps with them."""
+    state = gear.state
+    with gear.site.clock.into("optimizer"):
+        optim.rated(state.optimizer, rate)
+        if gear.config.optim.clip:
+            state.scaler.unscale_(state.optimizer)
+            optim.clipped(gear.config.optim, state.network)
         state.scaler.step(state.optimizer)
         state.scaler.update()
         state.optimizer.zero_grad(set_to_none=True)
-    return sums
+        gear.average.follow(step=state.at.step)
+
+
+def abandon(gear: Gear) -> None:
+    """Undo what a step that did not come to its update has done."""
+    gear.state.optimizer.zero_grad(set_to_none=True)
+    gear.statistics.restore()
+
+
+def awaited(batches: Loader, site: Site) -> Any:
+    """The next batch. A process on its own looks up while it waits; many can't leave a step by themselves."""
+    while not batches.ready(GLANCE_SECONDS):
+        if site.stop.by is not None and site.world.size == 1:
+            raise Interrupted
+    return next(batches)
 
 
 def seed_torch(seed: int, *, step: int, atom: int, device: torch.device) -> None:
@@ -67,40 +153,3 @@ def seed_torch(seed: int, *, step: int, atom: int, device: torch.device) -> None
     torch.default_generator.manual_seed(drawn)
     if device.type == "cuda":
         torch.cuda.manual_seed(drawn)
-
-
-class Statistics:
-    """Batch-norm statistics of a step of many atoms: each starts from the step's first ones; the changes are averaged.
-
-    One process that does all atoms, one after another, and many that do one each then arrive at the same statistics.
-    """
-
-    def __init__(self, network: torch.nn.Module, *, atoms: int) -> None:
-        buffers = list(network.buffers()) if atoms > 1 else []
-        self.floats = [b for b in buffers if b.is_floating_point()]
-        self.counts = [b for b in buffers if not b.is_floating_point()]
-        self.first_floats = [b.clone() for b in self.floats]
-        self.first_counts = [b.clone() for b in self.counts]
-        self.changes = [torch.zeros_like(b) for b in self.floats]
-
-    def begin_atom(self) -> None:
-        """Go back to the statistics that the step began with."""
-        if self.floats:
-            torch._foreach_copy_(self.floats, self.first_floats)
-        if self.counts:
-            torch._foreach_copy_(self.counts, self.first_counts)
-
-    def end_atom(self, share: float) -> None:
-        """Add this atom's part of the change."""
-        for change, now, first in zip(self.changes, self.floats, self.first_floats, strict=True):
-            change.add_(now - first, alpha=share)
-
-    def end_step(self, world: World) -> None:
-        """Take on the average change of all atoms of all processes."""
-        if not self.floats:
-            return
-        flat = torch.cat([change.reshape(-1) for change in self.changes])
-        dist.add_up(flat, world)
-        parts = torch.split(flat, [change.numel() for change in self.changes])
-        for buffer, first, part in zip(self.floats, self.first_floats, parts, strict=True):
-            buffer.copy_(first + part.view_as(first))

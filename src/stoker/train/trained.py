@@ -1,25 +1,27 @@
-"""A trained network put to use: loaded from its run on any machine, with or without a GPU."""
+"""A trained network put to use: loaded from its run, or from weights alone, on any machine, with or without a GPU."""
 
-import contextlib
+import hashlib
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from stoker import dist, records, runs, settings
-from stoker.config import Config
-from stoker.data import decode, order, sources
-from stoker.data.loader import Loader
+from stoker.config import Config, ImageConfig
 from stoker.dist import World
 from stoker.errors import Problem
 from stoker.runs import Run
-from stoker.tasks import Task
-from stoker.tasks.classify import Answer, Classify
+from stoker.tasks import exported, labels, networks, weights
+from stoker.tasks.classify import MEAN, STD, Classify
+from stoker.tasks.exported import Exported
+from stoker.tasks.labels import Labels
+from stoker.tasks.weights import Pretrained
 from stoker.train import checkpoint
 from stoker.train import state as states
-from stoker.train.site import decode_threads
+from stoker.train.fixed import RESOLUTION
+
+COUNTER = "num_batches_tracked"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,79 +29,158 @@ class Answerer:
     """A network ready to answer."""
 
     config: Config
+    """all that was left open is settled in it"""
     task: Classify
     network: torch.nn.Module
-    classes: tuple[str, ...]
+    labels: Labels
     device: torch.device
-    checkpoint: Path
+    source: str
+    """the checkpoint or file that the weights come from"""
+    is_average: bool = False
+    """whether the weights are the average that training kept"""
+    run: Run | None = None
 
 
-def load(run: Run, *, name: str) -> Answerer:
+def load(what: str | Path, *, model: str = "", name: str = "best", resolution: int = 0) -> Answerer:
+    """The network of a run at a checkpoint, of an export, or of a weights file of a model that is named."""
+    path = Path(what)
+    said = exported.beside(path)
+    if said is not None:
+        refuse_model(what, model, said.model)
+        found = of_export(path / exported.WEIGHTS if path.is_dir() else path, said)
+    elif str(what) == weights.PRETRAINED or weights.is_file(str(what)):
+        found = of_file(str(what), full_name(what, model))
+    else:
+        found = of_run(runs.open_run(path), model=model, name=name)
+    return seen_at(found, resolution) if resolution else found
+
+
+def refuse_model(what: str | Path, asked: str, said: str) -> None:
+    """Refuse another model than that of the weights."""
+    if asked and networks.resolved(asked) != said:
+        raise Problem(f"{what} is a {said}, not a {asked}", fix="leave --model out")
+
+
+def full_name(what: str | Path, model: str) -> str:
+    """The full name of the model that a weights file is said to be of."""
+    if not model:
+        raise Problem(f"{what} does not say which network it is of", fix="give its name: --model resnet50")
+    return networks.resolved(model)
+
+
+def of_run(run: Run, *, model: str, name: str) -> Answerer:
     """The network of a run at a checkpoint: best, latest, epoch_N, a step, or a path."""
     record = records.read_record(run.record)
     if not run.classes.exists() or not checkpoint.steps(run):
         raise Problem(f"{run.folder} has no checkpoint yet", fix=f"train it: stoker work {run.folder}")
     config = settings.with_values(runs.read_config(run), record.fixed)
-    device = dist.choose_device("auto", World())
-    task = Classify(data=config.data, image=config.image, loader=config.loader, network=config.model)
+    refuse_model(run.folder, model, config.model.model)
     classes = tuple(json.loads(run.classes.read_text()))
+    task = task_of(config)
     network = task.model(classes=len(classes))
     place = checkpoint.find(run, name)
     try:
-        states.load_weights(network, checkpoint.read(place), where=str(place))
+        files = checkpoint.read(place)
     except checkpoint.Torn as error:
         raise Problem(f"this checkpoint is not whole: {error}", fix="give another with --checkpoint") from None
+    states.load_weights(network, files, where=str(place))
+    found = ready(config, task, network, labels.named(classes), source=str(place))
+    return replace(found, is_average=states.EMA in files, run=run)
+
+
+def of_file(source: str, model: str) -> Answerer:
+    """The network of a weights file, with as many outputs as the file has."""
+    given, seen = weights.read(source, model=model), weights.traits(source, model=model)
+    known = labels.named(given.classes) if given.classes else labels.of_outputs(outputs(given, model))
+    said = Exported(
+        model=model,
+        classes=known.names,
+        mean=seen.mean or MEAN,
+        std=seen.std or STD,
+        resolution=seen.resolution or RESOLUTION,
+        crop=seen.crop or ImageConfig.eval_crop,
+        blurpool=given.is_blurred,
+    )
+    return filled(said, given, known)
+
+
+def of_export(path: Path, said: Exported) -> Answerer:
+    """The network of an export, whose weights are seen to be those that were written."""
+    if hashlib.sha256(weights.file_bytes(path)).hexdigest() != said.weights_sha256:
+        raise Problem(f"{path} is not the file that was exported: it is torn or was changed", fix="export it again")
+    return filled(said, weights.read(str(path), model=said.model), labels.named(said.classes))
+
+
+def filled(said: Exported, given: Pretrained, known: Labels) -> Answerer:
+    """A network with given weights: all of them, and no others."""
+    values = {
+        "model": said.model, "blurpool": said.blurpool, "resolution": said.resolution, "eval_crop": said.crop,
+        "mean": said.mean, "std": said.std, "test_flip": said.test_flip,
+    }  # fmt: skip
+    config = settings.with_values(Config(), values)
+    task, saved = task_of(config), {"model": said.model, "classes": len(known.names)}
+    network = task.bare(classes=len(known.names))
+    wanted = network.state_dict()
+    # Old files lack the counters of batch norm, which no answer depends on.
+    tensors = {name: tensor for name, tensor in wanted.items() if name.endswith(COUNTER)} | given.tensors
+    states.check_weights(tensors, wanted, saved=saved, where=given.source)
+    network.load_state_dict(tensors)
+    return ready(config, task, task.fitted(network), known, source=given.source)
+
+
+def ready(config: Config, task: Classify, network: torch.nn.Module, known: Labels, *, source: str) -> Answerer:
+    """A network on the device, to be asked."""
+    device = dist.choose_device("auto", World())
     return Answerer(
-        config=config, task=task, network=network.to(device).eval(), classes=classes, device=device, checkpoint=place
+        config=config, task=task, network=network.to(device).eval(), labels=known, device=device, source=source
     )
 
 
-def evaluate(run: Run, *, data: str | None, name: str, show: bool) -> dict[str, Any]:
-    """The scores of a network on held-out samples, each counted once."""
-    net = load(run, name=name)
-    if data is None:
-        found = net.task.open(seed=net.config.train.seed, show=show)
-        index, what = found.held_out, f"{net.config.data.data}, held out: {found.held_out_name}"
-    else:
-        what = data
-        index = sources.open_held_out(replace(net.config.data, data=data), net.classes, show=show)
-    batch = -(-net.config.train.batch // net.config.train.atoms)
-    plans = order.evaluation_plans(len(index), batch=batch, rank=0, world=1)
-    threads = decode_threads(net.config.loader.threads, World())
-    batches = net.task.batches(index, plans, seed=None, threads=threads, pin=net.device.type == "cuda")
-    *totals, count, bad = scored(net.task, net.network, batches, device=net.device).tolist()
-    if not count:
-        raise Problem(f"none of the {len(index)} samples can be read", fix="see why with: stoker inspect DATA")
-    scores = dict(zip(net.task.score_names, (total / count for total in totals), strict=True))
-    return {
-        "checkpoint": str(net.checkpoint),
-        "data": what,
-        "samples": int(count),
-        "unreadable": int(bad),
-        "scores": scores,
-    }
+def task_of(config: Config) -> Classify:
+    """What a run's network was taught to do."""
+    return Classify(
+        data=config.data, image=config.image, augment=config.augment, loader=config.loader, network=config.model
+    )
 
 
-def scored(task: Task, network: torch.nn.Module, batches: Loader, *, device: torch.device) -> torch.Tensor:
-    """The sums and count of the scores over all batches, then how many samples could not be read."""
-    sums = torch.zeros(len(task.score_names) + 2, dtype=torch.float64, device=device)
-    with contextlib.closing(batches):
-        for batch in batches:
-            if len(batch.labels):
-                sums[:-1] += task.score(network, task.moved(batch, device))
-        sums[-1] = len(batches.bad)
-    return sums
+def describe(net: Answerer) -> Exported:
+    """What one must know to use a network elsewhere."""
+    image = net.config.image
+    return Exported(
+        model=net.config.model.model,
+        classes=net.labels.names,
+        mean=image.mean or MEAN,
+        std=image.std or STD,
+        resolution=image.eval_resolution or image.resolution,
+        crop=image.eval_crop,
+        blurpool=net.config.model.blurpool,
+        test_flip=image.test_flip,
+    )
 
 
-def predict(run: Run, inputs: list[Path], *, name: str) -> list[Answer]:
-    """What a network sees in some pictures."""
-    if not inputs:
-        raise Problem("no pictures were given", fix="stoker predict RUN PICTURE ...")
-    for path in inputs:
-        try:
-            decode.rgb(decode.opened(path.read_bytes()))
-        except (OSError, decode.Unreadable) as error:
-            raise Problem(f"{path} can't be read: {error}", fix="give the paths of whole picture files") from None
-    net = load(run, name=name)
-    raw, names = [path.read_bytes() for path in inputs], [str(path) for path in inputs]
-    return net.task.predict(net.network, raw, names=names, classes=net.classes, device=net.device)
+def outputs(given: Pretrained, model: str) -> int:
+    """How many outputs some weights of a model have."""
+    network = networks.create(model, classes=labels.IMAGENET)
+    name = networks.head(network) + ".weight"
+    if name in given.tensors:
+        return len(given.tensors[name])
+    # This refuses weights of which little fits, and says what they would fit.
+    weights.give(network, given, model=model)
+    raise Problem(
+        f"{given.source} holds no {name}, the last layer of {model}",
+        fix="give weights with their last layer, or train one: stoker train --weights ...",
+    )
+
+
+def seen_at(net: Answerer, resolution: int) -> Answerer:
+    """The same network, shown pictures of another size; refused where it can't take them."""
+    config = settings.with_values(net.config, {"eval_resolution": resolution})
+    try:
+        with torch.inference_mode():
+            net.network(torch.zeros(1, 3, resolution, resolution, device=net.device))
+    except (RuntimeError, AssertionError, ValueError) as error:
+        raise Problem(
+            f"{config.model.model} takes no pictures of {resolution} pixels: {str(error).splitlines()[0]}",
+            fix=f"give another --resolution, or none: it then is {net.config.image.resolution}",
+        ) from None
+    return replace(net, config=config, task=task_of(config))

@@ -13,6 +13,8 @@ from stoker.data import sources
 from stoker.data.index import Index
 from stoker.data.sources import Dataset
 from stoker.errors import Problem
+from stoker.tasks import labels
+from stoker.tasks.labels import Labels
 
 # Sources read names and sizes only, so these bytes pass for pictures.
 BYTES = b"picture"
@@ -248,7 +250,8 @@ def tar(path: str, members: dict[str, bytes]) -> None:
 
 
 def held_out(data: str, *classes: str) -> Index:
-    return sources.open_held_out(DataConfig(data=data), classes, show=False)
+    found, own = sources.open_held_out(DataConfig(data=data), show=False)
+    return labels.numbered(found, own, Labels(names=classes), where=data).samples
 
 
 def test_all_samples_of_a_container_without_a_split_are_evaluated_on():
@@ -269,7 +272,7 @@ def test_a_container_is_evaluated_on_even_if_it_holds_one_class():
 
 def test_a_container_of_classes_that_are_not_known_is_not_evaluated_on():
     tar("a.tar", {"cat/1.jpg": b"1", "emu/2.jpg": b"2"})
-    with pytest.raises(Problem, match=r"a\.tar holds classes that are not known: emu"):
+    with pytest.raises(Problem, match=r"a\.tar holds classes that the network does not know: emu"):
         held_out("a.tar", "cat", "dog")
 
 

@@ -95,6 +95,7 @@ def library() -> ctypes.CDLL | None:
     lib.stoker_close.argtypes = [handle]
     lib.stoker_submit.argtypes = [handle, ctypes.POINTER(Request)]
     lib.stoker_submit.restype = handle
+    lib.stoker_poll.argtypes = [handle, handle, number]
     lib.stoker_wait.argtypes = [handle, handle, ctypes.POINTER(number), ctypes.POINTER(number)]
     lib.stoker_will_need.argtypes = [handle, number, number, number]
     lib.stoker_decode.argtypes = [handle, number, *[ctypes.c_int] * 3, ctypes.c_uint64, ctypes.c_uint32, number]
@@ -157,6 +158,12 @@ class Engine:
         ticket = Ticket(handle=handle, status=status, held=(*held, positions, pixels))
         self._tickets[handle] = ticket
         return ticket
+
+    def poll(self, ticket: Ticket, *, seconds: float) -> bool:
+        """Whether every sample of a batch is done or refused, waiting at most so long."""
+        # A batch that was waited for is gone, and its handle is an address.
+        assert self._engine is not None and self._tickets[ticket.handle] is ticket
+        return bool(self._lib.stoker_poll(self._engine, ticket.handle, int(max(seconds, 0) * 1000)))
 
     def wait(self, ticket: Ticket) -> Spent:
         """Wait until every sample of a batch is done or refused."""

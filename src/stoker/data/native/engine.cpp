@@ -93,6 +93,12 @@ class Engine {
 #endif
   }
 
+  // Whether a batch is done, waiting at most so long. It must still be waited for.
+  bool poll(const Batch* batch, int64_t milliseconds) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    return finished_.wait_for(lock, std::chrono::milliseconds(milliseconds), [&] { return batch->left == 0; });
+  }
+
   void wait(Batch* batch, int64_t* read_ns, int64_t* decode_ns) {
     std::unique_lock<std::mutex> lock(mutex_);
     finished_.wait(lock, [&] { return batch->left == 0; });
@@ -243,6 +249,10 @@ void stoker_close(void* engine) { delete static_cast<Engine*>(engine); }
 
 void* stoker_submit(void* engine, const stoker::Request* request) {
   return static_cast<Engine*>(engine)->submit(*request);
+}
+
+int stoker_poll(void* engine, void* batch, int64_t milliseconds) {
+  return static_cast<Engine*>(engine)->poll(static_cast<stoker::Batch*>(batch), milliseconds);
 }
 
 void stoker_wait(void* engine, void* batch, int64_t* read_ns, int64_t* decode_ns) {

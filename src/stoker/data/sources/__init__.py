@@ -2,7 +2,7 @@
 
 import contextlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,17 +49,17 @@ def open_source(config: DataConfig, *, seed: int, show: bool, with_others: bool 
     return dataset
 
 
-def open_held_out(config: DataConfig, classes: Sequence[str], *, show: bool) -> Index:
-    """The samples to evaluate on: a source's own held-out part, or all of it where it is not split."""
+def open_held_out(config: DataConfig, *, show: bool) -> tuple[Index, tuple[str, ...]]:
+    """The samples to evaluate on, and the source's classes: its own held-out part, or all where it is not split."""
     found = prepared(config, show=show)
     if found.name == "pack":
         from stoker.data import pack
 
-        return rows.renumbered(*pack.held_out(found.root), classes, where=config.data)
+        return pack.held_out(found.root)
     with reading(config.data):
         if found.name in ("dials", "folder"):
-            return folders.held_out(found.root, classes)
-        return rows.held_out(rows_of(found, show=show), classes, where=config.data)
+            return folders.held_out(found.root)
+        return rows.held_out(rows_of(found, show=show), where=config.data)
 
 
 def prepared(config: DataConfig, *, show: bool) -> Kind:

@@ -47,10 +47,16 @@ def others(root: Path, data: Dataset) -> dict[str, Index]:
     return {name: labelled_as(root, name, data.classes).indexed() for name in names if class_names(root / name)}
 
 
-def held_out(root: Path, classes: Sequence[str]) -> Index:
-    """The samples to evaluate on: a folder's own held-out part, or all of it where it is not split."""
+def held_out(root: Path) -> tuple[Index, tuple[str, ...]]:
+    """The samples to evaluate on, and their classes: a folder's own held-out part, or all where it is not split."""
     below = next((name for name in HELD_OUT if (root / name).is_dir()), "")
-    return labelled_as(root, below, classes).indexed()
+    classes = class_names(root / below)
+    if not classes:
+        raise Problem(
+            f"{root / below} holds no class folders",
+            fix="give a folder with a folder of pictures for each class, or a CSV file with lines of path,label",
+        )
+    return listing(root, below, classes).indexed(), tuple(classes)
 
 
 def class_names(folder: Path) -> list[str]:

@@ -2,7 +2,7 @@
 
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -165,30 +165,11 @@ def opened(rows: Rows, *, where: str, name: str, config: DataConfig, seed: int) 
     )
 
 
-def held_out(rows: Rows, classes: Sequence[str], *, where: str) -> Index:
-    """The samples to evaluate on, numbered as known classes: a split of the source's own, or all where it has none."""
+def held_out(rows: Rows, *, where: str) -> tuple[Index, tuple[str, ...]]:
+    """The samples to evaluate on, and all classes: a split of the source's own, or all where it has none."""
     names = class_names(rows, where=where)
-    found = {label: names[label] for label in rows.labels}
-    split = next((split for split in HELD_OUT if split in rows.splits), None)
-    whole = rows.indexed(known(found, classes, where=where))
-    return whole if split is None else whole.taken(rows.among((split,)))
-
-
-def renumbered(samples: Index, own: Sequence[str], classes: Sequence[str], *, where: str) -> Index:
-    """Samples with classes of their own, numbered as known ones."""
-    present = np.unique(samples.label).tolist()
-    numbers = known({number: own[number] for number in present}, classes, where=where)
-    places = np.array([numbers.get(number, -1) for number in range(len(own))], np.int32)
-    return replace(samples, label=places[samples.label], digest=None)
-
-
-def known(names: Mapping[Label, str], classes: Sequence[str], *, where: str) -> dict[Label, int]:
-    """The number of each label among known classes."""
+    classes = tuple(dict.fromkeys(names.values()))
     places = {name: number for number, name in enumerate(classes)}
-    strange = [name for name in names.values() if name not in places]
-    if strange:
-        raise Problem(
-            f"{where} holds classes that are not known: {', '.join(strange[:5])}",
-            fix=f"give data of the classes {', '.join(classes[:5])} ...",
-        )
-    return {label: places[name] for label, name in names.items()}
+    split = next((split for split in HELD_OUT if split in rows.splits), None)
+    whole = rows.indexed({label: places[name] for label, name in names.items()})
+    return whole if split is None else whole.taken(rows.among((split,))), classes

@@ -3,14 +3,15 @@
 import torch
 
 from stoker.dist import World
-from stoker.train.step import Statistics
+from stoker.train.statistics import Statistics
 
 
 def test_statistics_of_two_atoms_are_the_average_of_each_from_the_same_start() -> None:
     torch.manual_seed(0)
     norm, alone = torch.nn.BatchNorm1d(3), [torch.nn.BatchNorm1d(3) for _ in range(2)]
     atoms, shares = [torch.randn(4, 3), torch.randn(8, 3) + 1], [1 / 3, 2 / 3]
-    statistics = Statistics(norm, atoms=2)
+    statistics = Statistics(norm)
+    statistics.begin_step(atoms=2)
     for atom, share in zip(atoms, shares, strict=True):
         statistics.begin_atom()
         norm(atom)
@@ -31,9 +32,23 @@ def test_a_buffer_that_no_atom_changes_keeps_its_bits() -> None:
 
     network = Fixed()
     before = network.table.clone()  # type: ignore[operator, union-attr]
-    statistics = Statistics(network, atoms=3)
+    statistics = Statistics(network)
+    statistics.begin_step(atoms=3)
     for _ in range(3):
         statistics.begin_atom()
         statistics.end_atom(1 / 3)
     statistics.end_step(World())
     assert torch.equal(network.table, before)  # type: ignore[arg-type]
+
+
+def test_a_step_that_is_given_up_leaves_the_statistics_as_they_were() -> None:
+    norm = torch.nn.BatchNorm1d(3)
+    norm(torch.randn(8, 3))
+    before = {name: buffer.clone() for name, buffer in norm.named_buffers()}
+    statistics = Statistics(norm)
+    for atoms in (1, 2):
+        statistics.begin_step(atoms=atoms)
+        statistics.begin_atom()
+        norm(torch.randn(4, 3))
+        statistics.restore()
+        assert all(torch.equal(buffer, before[name]) for name, buffer in norm.named_buffers())

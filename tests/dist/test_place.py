@@ -1,5 +1,8 @@
 """One process is the identity; many are told by the environment."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -39,3 +42,18 @@ def test_a_gpu_that_is_not_there_is_refused() -> None:
     assert dist.choose_device("auto", World()).type == "cpu"
     with pytest.raises(Problem, match="stoker doctor"):
         dist.choose_device("cuda", World())
+
+
+def test_the_address_of_a_spot_notice_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_EC2_METADATA_DISABLED", "AWS_EC2_METADATA_SERVICE_ENDPOINT"):
+        monkeypatch.delenv(name, raising=False)
+    assert dist.spot_notice_address() == "http://169.254.169.254"
+    monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://127.0.0.1:1338/")
+    assert dist.spot_notice_address() == "http://127.0.0.1:1338"
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    assert dist.spot_notice_address() is None
+
+
+def test_importing_the_package_imports_no_torch() -> None:
+    code = "import sys; from stoker import dist; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

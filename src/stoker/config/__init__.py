@@ -1,0 +1,56 @@
+"""Settings: small frozen dataclasses, one for each part.
+
+Every field is *identity* (it changes the result) or *operational*. Settings come from defaults < recipe < file < flags,
+never from the environment. Field names are unique over all parts, so that a flag needs no prefix.
+"""
+
+import dataclasses
+import math
+from dataclasses import dataclass
+
+from stoker.config.fields import demand, part
+from stoker.config.learning import ManyConfig, ModelConfig, OptimConfig, SaveConfig, TrainConfig, TuneConfig
+from stoker.config.pictures import AugmentConfig, DataConfig, ImageConfig, LoaderConfig
+from stoker.config.stages import Stage, parsed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """All settings of a run."""
+
+    data: DataConfig = part(DataConfig)
+    image: ImageConfig = part(ImageConfig)
+    augment: AugmentConfig = part(AugmentConfig)
+    loader: LoaderConfig = part(LoaderConfig)
+    model: ModelConfig = part(ModelConfig)
+    tune: TuneConfig = part(TuneConfig)
+    optim: OptimConfig = part(OptimConfig)
+    train: TrainConfig = part(TrainConfig)
+    many: ManyConfig = part(ManyConfig)
+    save: SaveConfig = part(SaveConfig)
+
+    def __post_init__(self) -> None:
+        for group in dataclasses.fields(self):
+            for name, value in vars(getattr(self, group.name)).items():
+                is_number = not isinstance(value, float) or math.isfinite(value)
+                demand(is_number, f"{name} is {value}", fix="give a number")
+        demand(not (self.model.exact and self.many.compress == "powersgd"),
+               "exact promises the same bits after an interruption, and powersgd keeps a memory that is not saved",
+               fix="give --compress bf16, or leave --exact out")  # fmt: skip
+        stages = parsed(self.train.stages)
+        if stages:
+            whole, last = sum(stage.epochs for stage in stages), stages[-1]
+            for name, value, default, said in (
+                ("epochs", self.train.epochs, TrainConfig.epochs, whole),
+                ("batch", self.train.batch, TrainConfig.batch, last.batch),
+                ("resolution", self.image.resolution, ImageConfig.resolution, last.resolution),
+            ):
+                demand(value in (default, said), f"{name} is {value}, and the stages ({self.train.stages}) say {said}",
+                       fix=f"change --stages, or give --stages '' with --{name} {value}")  # fmt: skip
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The stages of the run: those asked for, or one. All that is left to Stoker must be fixed by now."""
+        batch, resolution = self.train.batch, self.image.resolution
+        assert batch != "auto" and resolution > 0
+        return parsed(self.train.stages) or (Stage(resolution=resolution, batch=batch, epochs=self.train.epochs),)
