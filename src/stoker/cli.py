@@ -10,7 +10,7 @@ from typing import Annotated
 
 import tyro
 
-from stoker import api, benches, shown, usage
+from stoker import api, benches, settings, shown, usage
 from stoker.config import Config
 from stoker.errors import Problem
 from stoker.shown import answer
@@ -54,16 +54,17 @@ def train(words: list[str]) -> int:
         raise Problem("--extend and --config both bring settings", fix="leave one of them out")
     base = api.extended(file.extend) if file.extend is not None else api.configured(recipe, file=file.config)
     flags = tyro.cli(TrainFlags, args=words, default=TrainFlags(settings=base), prog="stoker train [RECIPE]")
+    config = settings.with_values(base, settings.differences(base, flags.settings))
     if flags.lr_find:
-        return lr_find(flags)
+        return lr_find(flags, config)
     trained = api.train(
-        recipe, config=flags.settings, name=flags.name, resume=flags.resume, extend=flags.extend,
+        recipe, config=config, name=flags.name, resume=flags.resume, extend=flags.extend,
         auto_resume=flags.auto_resume,
     )  # fmt: skip
     return answer(trained, json=flags.json, show=shown.trained, code=exit_code(trained.record.status))
 
 
-def lr_find(flags: TrainFlags) -> int:
+def lr_find(flags: TrainFlags, config: Config) -> int:
     """Try rising learning rates in the place of training"""
     for name, value in (("resume", flags.resume), ("extend", flags.extend)):
         if value is not None:
@@ -71,7 +72,7 @@ def lr_find(flags: TrainFlags) -> int:
                 f"--lr-find tries rates on a run that begins, and --{name} {value} goes on with one",
                 fix=f"leave --{name} out; --weights {value} begins with the weights of another run",
             )
-    found = api.lr_find(config=flags.settings)
+    found = api.lr_find(config=config)
     return answer(found, json=flags.json, show=shown.range_test, code=STOPPED if found.is_interrupted else DONE)
 
 

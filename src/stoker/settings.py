@@ -6,12 +6,13 @@ import json
 import tomllib
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from stoker.config import Config
+from stoker.config.stages import parsed
 from stoker.errors import Problem
 
 
@@ -104,7 +105,37 @@ def overlaid(config: Config, values: Mapping[str, Any], *, where: str) -> Config
         kinds = typing.get_type_hints(type(owner))
         converted = {name: as_kind(value, kinds[name], name=f"{group}.{name}") for name, value in items.items()}
         changed[group] = replace(owner, **converted)
-    return replace(config, **changed)
+    return staged(replace(config, **changed), given={name for items in values.values() for name in named(items)})
+
+
+def named(items: Any) -> Iterable[str]:
+    """The names of a group of settings."""
+    return items if isinstance(items, Mapping) else ()
+
+
+def staged(config: Config, *, given: Container[str]) -> Config:
+    """The same settings, with the epochs, batch and resolution of their stages. What was given against it is refused."""
+    stages = parsed(config.train.stages)
+    if not stages:
+        return config
+    whole, last = sum(stage.epochs for stage in stages), stages[-1]
+    for name, value, said in (
+        ("epochs", config.train.epochs, whole),
+        ("batch", config.train.batch, last.batch),
+        ("resolution", config.image.resolution, last.resolution),
+    ):
+        if name in given and value != said:
+            raise Problem(
+                f"{name} is {value}, and the stages ({config.train.stages}) say {said}",
+                fix=f"change --stages, or give --stages '' with --{name} {value}",
+            )
+    train = replace(config.train, epochs=whole, batch=last.batch)
+    return replace(config, train=train, image=replace(config.image, resolution=last.resolution))
+
+
+def differences(old: Config, new: Config) -> dict[str, Any]:
+    """The settings, by their bare names, that a new config has and an old one has not."""
+    return {b.name: b.value for a, b in zip(listed(old), listed(new), strict=True) if a.value != b.value}
 
 
 def with_values(config: Config, values: Mapping[str, Any]) -> Config:

@@ -4,6 +4,7 @@ STARTS.json holds a list of starts (class Start), done one after another, each i
 are loaded once, so that a start costs a tenth of what a new Python would. Prints each start with its exit codes.
 """
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -24,6 +25,11 @@ from stoker.tasks.classify import Classify
 from stoker.train import book, checkpoint, keeper, loop, saving, start, step
 from stoker.train import state as states
 
+# Loaded once, for all starts; a machine may have no timm.
+with contextlib.suppress(ImportError):
+    import timm.layers
+
+    assert timm.layers
 # What each moment means. At the second file of a checkpoint its folder is half written.
 MOMENTS = {
     "in-step": (step, "seed_torch", False),

@@ -149,7 +149,7 @@ def main(words: list[str]) -> None:
     if words[0] == "under a launcher":
         work_under_launcher(words[1], int(words[2]))
     beginning = doomed.begin
-    doomed.PATIENCE_SECONDS = 3
+    doomed.PATIENCE_SECONDS = 1
     for values, special in json.loads(Path(words[0]).read_text()):
         doomed.begin = functools.partial(begin, Traits(**special), beginning)
         print(f"codes {json.dumps(doomed.carried_out(Start(**values)))}", flush=True)

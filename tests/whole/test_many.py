@@ -35,7 +35,7 @@ BASE = {"batch": 32, "epochs": 5, "lr": 0.5, "eval_epochs": 5, "checkpoint_steps
 # A small rate, because small differences grow with every step.
 KEEP = {"last_step": "keep", "log_steps": 1, "epochs": 2, "lr": 0.02}
 UNEVEN = {**KEEP, "atoms": 3, "batch": 30}
-LONGER = {"epochs": 20, "eval_epochs": 20, "checkpoint_steps": 10}
+LONGER = {"epochs": 12, "eval_epochs": 12, "checkpoint_steps": 5}
 STAGED = {"stages": "24@16 x 2, 32@32 x 3", "atoms": 4}
 # What each run changes of the settings of all.
 CHANGES: dict[str, dict[str, Any]] = {
@@ -251,7 +251,7 @@ def test_a_run_under_torchrun_outlives_a_killed_process_and_answers_in_json(
     launcher = subprocess.Popen(
         [*PYTHON, *words, "work", str(run.folder), "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    while launcher.poll() is None and not (run.metrics.exists() and len(traces.lines(run)) > 9):
+    while launcher.poll() is None and not (run.metrics.exists() and len(traces.lines(run)) > 5):
         time.sleep(0.01)
     workers(launcher)[1].kill()
     said, errors = launcher.communicate(timeout=120)

@@ -143,6 +143,6 @@ def test_a_new_run_starts_on_two_processes_with_one_command(dial_folder: Path, t
         [*launcher, *words, "--data", str(dial_folder), "--device", "cpu", "--json"], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    printed = json.loads(done.stdout[done.stdout.index("{\n") :])
+    printed = json.loads(done.stdout)
     assert printed["record"]["status"] == "done" and printed["record"]["fixed"]["atoms"] == 2
     assert done.stderr.count("data     dials") == 1, "only the first process talks"

@@ -37,16 +37,7 @@ class Config:
         demand(not (self.model.exact and self.many.compress == "powersgd"),
                "exact promises the same bits after an interruption, and powersgd keeps a memory that is not saved",
                fix="give --compress bf16, or leave --exact out")  # fmt: skip
-        stages = parsed(self.train.stages)
-        if stages:
-            whole, last = sum(stage.epochs for stage in stages), stages[-1]
-            for name, value, default, said in (
-                ("epochs", self.train.epochs, TrainConfig.epochs, whole),
-                ("batch", self.train.batch, TrainConfig.batch, last.batch),
-                ("resolution", self.image.resolution, ImageConfig.resolution, last.resolution),
-            ):
-                demand(value in (default, said), f"{name} is {value}, and the stages ({self.train.stages}) say {said}",
-                       fix=f"change --stages, or give --stages '' with --{name} {value}")  # fmt: skip
+        parsed(self.train.stages)
 
     @property
     def stages(self) -> tuple[Stage, ...]:

@@ -6,7 +6,6 @@ import torch
 
 from stoker import dist
 from stoker.config import Config
-from stoker.config.stages import parsed
 from stoker.data.sources import Dataset
 from stoker.dist import World
 from stoker.errors import Problem
@@ -32,9 +31,6 @@ def fixed_settings(config: Config, world: World) -> dict[str, Any]:
         "std": config.image.std or known.std or STD,
         "resolution": config.image.resolution or known.resolution or RESOLUTION,
     }
-    if stages := parsed(config.train.stages):
-        whole = sum(stage.epochs for stage in stages)
-        found |= {"epochs": whole, "batch": stages[-1].batch, "resolution": stages[-1].resolution}
     return found
 
 

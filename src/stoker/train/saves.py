@@ -74,9 +74,10 @@ class Saves:
 
     def is_time(self) -> bool:
         """Whether so much time has gone by that a checkpoint is due. The first process's clock decides."""
-        if self.keeper is None or self._is_told:
+        if self.keeper is None:
             return False
-        self._is_told = time.monotonic() - self._last >= self.interval_seconds
+        # Not twice in a row, because the others hear of it one step later; but again, if that was in an evaluation.
+        self._is_told = not self._is_told and time.monotonic() - self._last >= self.interval_seconds
         return self._is_told
 
     @property
@@ -109,7 +110,7 @@ class Saves:
                 taken = states.snapshot(state)
                 self.blocked_seconds = time.perf_counter() - began
                 self.keeper.save(taken, state.at.step, names)
-            self.saved_step, self._last, self._is_told = state.at.step, time.monotonic(), False
+            self.saved_step, self._last = state.at.step, time.monotonic()
         elif self.keeper is not None:
             for name in names:
                 self.keeper.name(state.at.step, name)
