@@ -165,7 +165,15 @@ def work(run: str | Path, *, show: bool = True) -> Trained:
 def why(run: str | Path) -> Verdict:
     """Where a run's time went and what limits it; for running, finished and killed runs."""
     opened = runs.open_run(Path(run))
-    return verdict.judge(records.read_lines(opened.ledger, LedgerRow), state=runs.state_text(opened))
+    return verdict.judge(records.read_lines(opened.ledger, LedgerRow), state=_state_text(opened))
+
+
+def _state_text(run: runs.Run) -> str:
+    """What a run is doing, in words."""
+    record = records.read_record(run.record)
+    if record.status == "running":
+        return "running" if runs.is_held(run) else "killed; the same command again goes on"
+    return f"{record.status}: {record.why}" if record.why else record.status
 
 
 def doctor(disk: str | Path = ".") -> MachineProfile:

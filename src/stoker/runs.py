@@ -119,7 +119,13 @@ def append_line(path: Path, row: Any) -> None:
     """Add a record to a file of lines, in one write."""
     try:
         with open(path, "ab") as file:
-            file.write(records.line(row).encode() + b"\n")
+            size = file.tell()
+            try:
+                file.write(records.line(row).encode() + b"\n")
+                file.flush()
+            except OSError:
+                os.truncate(path, size)  # a torn line would spoil the next one
+                raise
     except OSError as error:
         raise full(path, error) if error.errno in FULL else error from None
 
@@ -243,14 +249,6 @@ def remove_untrained(folder: Path) -> None:
     with contextlib.suppress(Problem), held(run):
         if not has_begun(run):
             shutil.rmtree(folder)
-
-
-def state_text(run: Run) -> str:
-    """What a run is doing, in words."""
-    record = records.read_record(run.record)
-    if record.status == "running":
-        return "running" if is_held(run) else "killed; the same command again goes on"
-    return f"{record.status}: {record.why}" if record.why else record.status
 
 
 def open_run(folder: Path) -> Run:

@@ -114,7 +114,7 @@ def named(items: Any) -> Iterable[str]:
 
 
 def staged(config: Config, *, given: Container[str]) -> Config:
-    """The same settings, with the epochs, batch and resolution of their stages. What was given against it is refused."""
+    """The same settings with the epochs, batch and resolution of their stages. What contradicts them is refused."""
     stages = parsed(config.train.stages)
     if not stages:
         return config

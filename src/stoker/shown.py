@@ -85,6 +85,8 @@ def trained(value: Trained) -> None:
         memory = units.bytes_text(record.result["peak_memory_bytes"])
         out.print(f"speed    {speed:.0f} samples/s, evaluation included; {memory} of memory at most")
     again = f": {record.why}; the same command again goes on" if record.status != "done" else ""
+    if record.status == "diverged":
+        again = f": {record.why}; begin anew with another --name and a lower rate"
     already = ", and was so before: there was nothing to do" if value.was_done else ""
     out.print(f"status   {record.status}{again}{already}")
     out.print(f"verdict  {value.verdict.sentence}")

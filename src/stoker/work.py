@@ -56,7 +56,7 @@ def work(folder: Path, *, show: bool = True) -> RunRecord:
             outcome = attempt_run(run, record, world, clock, started_at=started_at, show=show)
         except BaseException as error:
             status, what = verdict_on(error)
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, Problem):
                 # Where the folder itself is gone, the cause is what the user must see.
                 if world.is_first:
                     ended(run, status=status, why=str(what) or type(what).__name__)
@@ -220,13 +220,15 @@ def code() -> dict[str, Any]:
 
 def verdict_on(error: BaseException) -> tuple[Status, BaseException]:
     """What an error makes of a run, and what the user is told."""
+    if isinstance(error, KeyboardInterrupt):
+        return "stopped", error  # perhaps in the middle of an import, which can't be begun again
     from stoker.train import memory
 
     if memory.is_out_of_memory(error):
         what = f"out of memory with the smallest atoms that this network takes: {error}"
         return "oom", Problem(what, fix="give a smaller --resolution or --model; both begin a new run")
     told = dist.told(error) or error
-    goes_on = isinstance(told, KeyboardInterrupt) or (isinstance(told, Problem) and told.goes_on)
+    goes_on = isinstance(told, Problem) and told.goes_on
     return "stopped" if goes_on else "failed", told
 
 

@@ -203,6 +203,12 @@ def test_a_bad_start_that_gets_better_is_none() -> None:
         assert seen(trend, {"loss": loss, "top1": 10.0}, samples=640, classes=10) is None
 
 
+def test_a_bad_start_that_does_not_get_better_is_found_after_some_lines() -> None:
+    trend = Trend()
+    finds = [seen(trend, {"loss": 60.0 - n, "top1": 10.0}, samples=640, classes=10) for n in range(12)]
+    assert finds[:10] == [None] * 10 and finds[10] is not None
+
+
 @pytest.mark.parametrize("lines", [[7.0, 2.0, 30.0], [0.1, 2.0, 9.0]])
 def test_the_first_lines_of_a_run_are_only_learned_from(lines: list[float]) -> None:
     trend = Trend()

@@ -308,3 +308,10 @@ def test_a_kill_at_any_moment_of_coming_back_is_made_good_by_the_next_start(run:
         assert settings.identity_differences(runs.read_config(back), Config()) == []
         assert records.read_record(back.record).fixed == {"atoms": 2}
         assert checkpoint.named(back)["best"] == 1
+
+
+def test_what_a_rollback_gave_up_while_the_mirror_was_away_does_not_come_back(run: Run) -> None:
+    there = mirrored(trained(run.folder, 3, 4), 3, 4)
+    checkpoint.remove_after(run, 2)
+    mirrored(trained(run.folder, 3), 3)
+    assert checkpoint.steps(there)[0] == 3 and mirror.from_mirror(ELSEWHERE, MIRROR) == 3

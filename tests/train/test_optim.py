@@ -98,7 +98,7 @@ def test_a_rate_far_off_the_rule_is_warned_of_with_figures() -> None:
     pretrained, scratch = TuneConfig(weights="pretrained"), TuneConfig()
     told = optim.warning(OptimConfig(lr=0.02, peak_lr=0.01), pretrained, batch=16)
     assert told is not None
-    assert "0.01 for 16 samples is 8.0 x above" in told and "so 0.00125 for 16" in told and "63.5 %" in told
+    assert "0.01 for 16 samples is 8 x above" in told and "so 0.00125 for 16" in told and "63.5 %" in told
     assert optim.warning(OptimConfig(lr=0.02), pretrained, batch=16) is None
     assert optim.warning(OptimConfig(lr=0.1), scratch, batch=2048) is None
     assert optim.warning(OptimConfig(lr=0.1), scratch, batch=2048, fixed=0.8) is None

@@ -84,6 +84,18 @@ def kill_at(owner: Any, name: str, count: int, *, after: bool) -> None:
     setattr(owner, name, doomed)
 
 
+def kill_at_epoch(epoch: int) -> None:
+    """Let the first step of an epoch be the process's last."""
+    original = step.gradients
+
+    def doomed(gear: step.Gear, *args: Any, **kwargs: Any) -> Any:
+        if gear.state.at.epoch == epoch and gear.state.at.position == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(gear, *args, **kwargs)
+
+    step.gradients = doomed
+
+
 def begin(one: Start, rank: int, port: int) -> None:
     """What a process of a start does. Does not return."""
     code = 1
@@ -92,7 +104,9 @@ def begin(one: Start, rank: int, port: int) -> None:
             places = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": one.processes, "LOCAL_WORLD_SIZE": one.processes}
             os.environ.update({key: str(value) for key, value in places.items()})
             os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-        if one.moment not in ("never", "after") and rank == one.rank:
+        if one.moment == "at-epoch" and rank == one.rank:
+            kill_at_epoch(one.count)
+        elif one.moment not in ("never", "after") and rank == one.rank:
             owner, name, after = MOMENTS[one.moment]
             kill_at(owner, name, one.count, after=after)
         status = api.work(one.folder, show=False).record.status

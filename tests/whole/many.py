@@ -114,8 +114,9 @@ def begin(traits: Traits, beginning: Callable[[Start, int, int], None], start: S
 def started(*starts: tuple[Start, Traits]) -> list[list[int]]:
     """The exit codes of the processes of each start."""
     rows = [(dataclasses.asdict(start), dataclasses.asdict(traits)) for start, traits in starts]
-    Path("starts.json").write_text(json.dumps(rows))
-    words = [sys.executable, "-m", "tests.whole.many", str(Path("starts.json").absolute())]
+    asked = Path(starts[0][0].folder).absolute().parent / "starts.json"
+    asked.write_text(json.dumps(rows))
+    words = [sys.executable, "-m", "tests.whole.many", str(asked)]
     done = subprocess.run(words, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=300)
     found = [json.loads(line.removeprefix("codes ")) for line in done.stdout.splitlines() if line.startswith("codes ")]
     assert len(found) == len(starts), done.stderr[-3000:]

@@ -1,5 +1,6 @@
 """A disk that fills up while a checkpoint is written costs that checkpoint, never the one before."""
 
+import contextlib
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ import pytest
 from stoker import api, records, runs, settings
 from stoker.errors import Problem
 from stoker.runs import Run
-from stoker.train import checkpoint
+from stoker.train import checkpoint, step
 
 from .test_resume import digests, undisturbed
 
@@ -58,5 +59,28 @@ def test_a_full_disk_costs_no_work_that_was_saved(
     assert records.read_record(run.record).status == "failed"
 
     others.unlink()
+    assert api.work(run.folder, show=False).record.status == "done"
+    assert digests(run) == whole
+
+
+def test_a_disk_without_a_byte_left_does_not_end_a_run_and_its_lines_are_written_later(
+    small_disk: Path, tmp_path: Path, quick: dict[str, Any], dial_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = api.configured(**{**quick, "data": str(dial_folder), "checkpoint_epochs": 2})
+    whole = undisturbed(tmp_path / "whole", config)
+    run, others = Run(small_disk / "run"), small_disk / "what others put there"
+    runs.create(run.folder, config, resumed_from=None)
+    update = step.update
+
+    def filled_for_a_while(gear: Any, **kwargs: Any) -> None:
+        update(gear, **kwargs)
+        if gear.state.at.step == 1:
+            with contextlib.suppress(OSError), open(others, "wb") as file:
+                while True:
+                    file.write(bytes(4096))
+        if gear.state.at.step == 8:
+            others.unlink()
+
+    monkeypatch.setattr(step, "update", filled_for_a_while)
     assert api.work(run.folder, show=False).record.status == "done"
     assert digests(run) == whole

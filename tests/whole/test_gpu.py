@@ -99,7 +99,7 @@ def test_a_step_that_runs_out_of_memory_is_done_again_in_smaller_atoms(asked: Co
 
 def test_the_largest_batch_that_fits_is_found(asked: Config, tmp_path: Path) -> None:
     record = api.train(config=settings.with_values(asked, {"batch": "auto"}), name=tmp_path / "run", show=False).record
-    assert record.status == "done" and record.fixed["batch"] == 96, "120 samples bound it: 64, then 96"
+    assert record.status == "done" and record.fixed["batch"] == 12, "120 samples bound it: 8, then 12"
 
 
 def test_a_fast_run_on_a_gpu_goes_on_after_a_kill(asked: Config, tmp_path: Path) -> None:

@@ -61,8 +61,9 @@ def digests(run: Run) -> dict[str, str]:
 
 def started(*starts: Start) -> list[int]:
     """The exit codes of some starts of runs, one after another; each in a process of its own."""
-    Path("starts.json").write_text(json.dumps([dataclasses.asdict(one) for one in starts]))
-    words = [sys.executable, doomed.__file__, "starts.json"]
+    asked = Path(starts[0].folder).parent / "starts.json"
+    asked.write_text(json.dumps([dataclasses.asdict(one) for one in starts]))
+    words = [sys.executable, doomed.__file__, str(asked)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=1800)
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(rows) == len(starts), done.stderr[-3000:]

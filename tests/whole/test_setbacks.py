@@ -233,8 +233,16 @@ def test_a_run_that_diverges_again_and_again_ends_and_says_why(
     assert len(traces.events(run, "rollback")) == 3 and len(traces.events(run, "diverged")) == 1
     traces.assert_the_ledger_is_the_wall_clock(run)
     # What is left is whole and sound, and no name stands for nothing.
-    assert checkpoint.named(run) == {"latest": 7, "best": 7, "sound": 6} and set(checkpoint.steps(run)) == {6, 7}
+    names, steps = checkpoint.named(run), set(checkpoint.steps(run))
+    assert set(names.values()) <= steps and names["latest"] == max(steps) <= 7
     assert all(torch.isfinite(tensor).all() for tensor in weights(run).values() if tensor.is_floating_point())
+
+
+def test_a_run_that_explodes_from_the_start_leaves_weights_from_before(steady: Config) -> None:
+    changes = {"peak_lr": 1e3, "warmup_epochs": 0.0, "checkpoint_steps": 1, "log_steps": 2, "epochs": 4}
+    run = traces.begun(Path("run"), settings.with_values(steady, changes))
+    assert api.work(run.folder, show=False).record.status == "diverged"
+    assert checkpoint.named(run)["latest"] == max(checkpoint.steps(run)) == 0, "nothing after the beginning was well"
 
 
 def test_a_rate_that_is_far_too_high_is_found_without_help(steady: Config) -> None:

@@ -109,8 +109,9 @@ TROUBLES: dict[str, Callable[..., None]] = {
 def started(*troubles: tuple[doomed.Start, str, dict[str, Any]]) -> list[list[int]]:
     """The exit codes of the processes of each start."""
     rows = [(dataclasses.asdict(one), name, how) for one, name, how in troubles]
-    Path("starts.json").write_text(json.dumps(rows))
-    words = [sys.executable, "-m", "tests.whole.troubled", str(Path("starts.json").absolute())]
+    asked = Path(troubles[0][0].folder).absolute().parent / "starts.json"
+    asked.write_text(json.dumps(rows))
+    words = [sys.executable, "-m", "tests.whole.troubled", str(asked)]
     done = subprocess.run(words, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=100)
     found = [json.loads(line.removeprefix("codes ")) for line in done.stdout.splitlines() if line.startswith("codes ")]
     assert len(found) == len(troubles), done.stderr[-3000:]

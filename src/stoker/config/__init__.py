@@ -37,7 +37,13 @@ class Config:
         demand(not (self.model.exact and self.many.compress == "powersgd"),
                "exact promises the same bits after an interruption, and powersgd keeps a memory that is not saved",
                fix="give --compress bf16, or leave --exact out")  # fmt: skip
-        parsed(self.train.stages)
+        demand(not (self.optim.optimizer == "lamb" and self.tune.freeze_epochs),
+               "lamb counts the steps of frozen layers too, so they would begin to learn without its warm-up",
+               fix="give --optimizer adamw or sgd, or --freeze-epochs 0")  # fmt: skip
+        epochs = sum(stage.epochs for stage in parsed(self.train.stages)) or self.train.epochs
+        demand(self.optim.warmup_epochs < epochs or self.optim.warmup_epochs == 0,
+               f"warmup_epochs is {self.optim.warmup_epochs:g} of {epochs} epochs, so the rate never gets to its peak",
+               fix="give fewer, such as a tenth of the epochs")  # fmt: skip
 
     @property
     def stages(self) -> tuple[Stage, ...]:

@@ -1,7 +1,7 @@
 """Many processes as one. The only part that imports torch.distributed; for one process it is the identity."""
 
 from stoker.dist.agreement import Agreement
-from stoker.dist.collective import add_up, any_true, barrier, check_equal, least, start, stop
+from stoker.dist.collective import add_up, barrier, check_equal, least, start, stop
 from stoker.dist.gradients import average, overlaps, quietly, sent_bytes, wrapped
 from stoker.dist.peers import PeerLost, told
 from stoker.dist.place import World, choose_device, spot_notice_address, world
@@ -13,7 +13,6 @@ __all__ = [
     "Watch",
     "World",
     "add_up",
-    "any_true",
     "average",
     "barrier",
     "check_equal",

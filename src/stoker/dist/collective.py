@@ -70,16 +70,6 @@ def add_up(tensor: "torch.Tensor", place: World) -> None:
         torch.distributed.all_reduce(tensor)
 
 
-def any_true(fact: bool, place: World, device: "torch.device") -> bool:
-    """Whether a fact holds in any process. Waits for all of them."""
-    if place.size == 1:
-        return fact
-    import torch
-
-    found = torch.tensor(float(fact), device=device)
-    add_up(found, place)
-    return found.item() > 0
-
 
 def least(number: int, place: World, device: "torch.device") -> int:
     """The smallest of the numbers that the processes have."""

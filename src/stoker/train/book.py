@@ -1,8 +1,11 @@
 """What a run writes down of itself while it trains: lines of metrics, ledger and events, and the screen."""
 
+import collections
 import math
 import time
 from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -24,6 +27,23 @@ from stoker.train.setbacks import Setback
 from stoker.train.site import Site, settle
 from stoker.train.state import TrainState
 
+# Fewer steps an epoch are mostly a batch that is too large for the data.
+FEW_STEPS = 4
+
+
+def tune_text(config: Config) -> str:
+    """How carefully weights are moved, in words."""
+    tune, said = config.tune, []
+    if tune.freeze_epochs:
+        said.append(f"only the last layer learns for {units.count_text(tune.freeze_epochs, 'epoch')}, then all do")
+    if tune.head_rate != 1:
+        said.append(f"the last layer {tune.head_rate:g} x as fast")
+    if tune.layer_decay != 1:
+        said.append(f"each layer before it {tune.layer_decay:g} x as fast as the next")
+    if config.optim.ema:
+        said.append(f"the average of the weights ({config.optim.ema:g}) is evaluated")
+    return "; ".join(said) or "all layers learn at the same rate"
+
 
 class Book:
     """The writer of one process's records. Only the first process writes metrics and talks."""
@@ -37,6 +57,8 @@ class Book:
         self._step = self._samples = 0
         self._read = self._decode = 0.0
         self._bad_told: set[str] = set()
+        self._waiting: collections.deque[tuple[Path, Any]] = collections.deque()
+        """lines that the disk had no room for"""
 
     def open(self, state: TrainState, config: Config, data: Dataset, *, notes: Iterable[str]) -> None:
         """Say what is about to happen, before it takes hours."""
@@ -58,10 +80,19 @@ class Book:
                 say(f"warning  {warned}")
                 if world.is_first:
                     self.event("rate", warned)
+            if route.paces[number].steps < FEW_STEPS:
+                few = units.count_text(route.paces[number].steps, "step")
+                fewer = max(2, route.count // (2 * FEW_STEPS))
+                say(f"warning  only {few} an epoch, which is little to learn by; try --batch {fewer}")
+        if config.tune.weights or config.optim.ema:
+            say(f"tune     {tune_text(config)}")
         if native.library() is None:
             say(f"note     {native.MISSING}; fix: {native.CURE}")
         if config.model.compile:
             say("note     the network is compiled in the first step, which can take minutes")
+        if world.size > 1:
+            sent = units.bytes_text(dist.sent_bytes(state.network, config.many.compress))
+            say(f"many     {sent} of gradients a step from each process, compression {config.many.compress}")
         if world.size > 1 and config.many.compress == "powersgd":
             say("note     powersgd keeps a memory that is not saved: after an interruption the weights differ a little")
         for note in notes:
@@ -105,7 +136,19 @@ class Book:
 
     def event(self, kind: str, what: str) -> None:
         """Enter something worth knowing later."""
-        runs.append_line(self.site.run.events, Event(at=time.time(), kind=kind, what=what))
+        self._write(self.site.run.events, Event(at=time.time(), kind=kind, what=what))
+
+    def _write(self, path: Path, row: Any) -> None:
+        """Add a line to a file. What a full disk does not take is kept, and written when there is room again."""
+        self._waiting.append((path, row))
+        while self._waiting:
+            try:
+                runs.append_line(*self._waiting[0])
+            except Problem as problem:
+                if len(self._waiting) == 1:
+                    self.screen.say(f"not written: {problem}")
+                return
+            self._waiting.popleft()
 
     def line(self, state: TrainState, sums: torch.Tensor, *, rate: float, epoch: int) -> None:
         """Write down the scores and the time since the last line, and start the next."""
@@ -118,14 +161,15 @@ class Book:
         row = MetricRow(kind="train", epoch=epoch, step=state.at.step, samples=count, lr=rate, scores=scores)
         pulse = self._ledger_row(state)
         if self.site.world.is_first:
-            runs.append_line(self.site.run.metrics, row)
+            self._write(self.site.run.metrics, row)
             self.screen.line(row, pulse)
         self._check_bad()
         found = divergence.seen(state.at.trend, scores, samples=count, classes=self.classes)
         if found is not None:
             raise Setback(found=found)
         # The losses are from before each step's update: what the last one did to the weights is not known yet.
-        state.at.sound_step = max(state.at.sound_step, state.at.step - 1)
+        if not divergence.is_hopeless(scores["loss"], classes=self.classes):
+            state.at.sound_step = max(state.at.sound_step, state.at.step - 1)
 
     def _ledger_row(self, state: TrainState) -> Pulse:
         clock, loader, world = self.site.clock, self.batches, self.site.world
@@ -146,7 +190,7 @@ class Book:
             device=str(self.site.device),
         )
         self._read, self._decode = loader.read_seconds, loader.decode_seconds
-        runs.append_line(self.site.run.ledger_of(world.rank), row)
+        self._write(self.site.run.ledger_of(world.rank), row)
         return Pulse(steps=steps, seconds=seconds)
 
     def evaluation(self, state: TrainState, found: Evaluation) -> bool:
@@ -164,13 +208,14 @@ class Book:
         row = MetricRow(kind="eval", epoch=at.epoch, step=at.step, samples=count, lr=None, scores=scores)
         if not math.isfinite(scores["loss"]):
             raise Setback(found=Found(kind="not finite", what=f"the held-out loss is {scores['loss']}"))
-        at.sound_step = at.step
-        is_best = at.best is None or scores["top1"] > at.best["top1"]
+        if not divergence.is_hopeless(scores["loss"], classes=self.classes):
+            at.sound_step = at.step
+        is_best = at.best is None or (scores["top1"], -scores["loss"]) > (at.best["top1"], -at.best["loss"])
         if is_best:
             at.best = {**scores, "step": at.step, "epoch": at.epoch}
         at.evaluated = at.epoch
         if self.site.world.is_first:
-            runs.append_line(self.site.run.metrics, row)
+            self._write(self.site.run.metrics, row)
             self.screen.evaluation(row, is_best=is_best, bad=bad)
         return is_best
 
@@ -178,6 +223,9 @@ class Book:
         """Write down the rest of the time, and show where all of it went."""
         self.screen.ledger(self.site.clock.so_far())
         self._ledger_row(state)
+        for path, row in self._waiting:
+            # There is no later chance.
+            runs.append_line(path, row)
 
     def _tell_unreadable(self, bad: dict[str, str], what_then: str) -> None:
         """Enter samples that could not be read in the events, each once."""

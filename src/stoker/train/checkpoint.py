@@ -151,9 +151,10 @@ def find(run: Run, name: str) -> Path:
         if (candidate / MANIFEST).exists():
             return candidate
     have = ", ".join(str(step) for step in steps(run)) or "none"
+    names = [known for known in named(run) if known != "sound"]
     raise Problem(
         f"there is no checkpoint {name} in {run.folder} (steps: {have})",
-        fix="give latest, best, epoch_N, a step, or the path of a checkpoint folder",
+        fix=f"give one that is there: --checkpoint {' or '.join(names) or 'STEP'}, or the path of a checkpoint folder",
     )
 
 

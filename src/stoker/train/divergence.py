@@ -8,6 +8,8 @@ from typing import Literal
 MOST_ROLLBACKS = 3
 # Lines that a trend is made of before anything is compared with it.
 FIRST_LINES = 3
+# Lines after which a bad start should have become better.
+MANY_LINES = 10
 # What a line counts in the trend: some seven lines are remembered.
 WEIGHT = 0.15
 # The same of the accuracy, which rises fast at first: a trend that lags behind would hide a fall.
@@ -70,15 +72,20 @@ def seen(trend: Trend, scores: dict[str, float], *, samples: int, classes: int) 
 
 
 def too_high(trend: Trend, loss: float, *, samples: int, classes: int) -> Found | None:
-    """A loss far above its trend, or so high that it was never low, and rising."""
+    """A loss far above its trend; or one so high that nothing was learned, and rising or there for long."""
     if trend.loss is None or trend.lines < FIRST_LINES:
         return None
     if loss > TIMES * trend.loss + ON_TOP + NOISE * (1 + trend.loss) / math.sqrt(samples):
         return Found(kind="loss", what=f"the loss is {loss:.4g}, after {trend.loss:.4g} before")
-    nothing = math.log(max(2, classes))
-    if loss > HOPELESS_TIMES * nothing + HOPELESS_ON_TOP and loss > trend.loss:
-        return Found(kind="loss", what=f"the loss is {loss:.4g} and rises; knowing nothing would give {nothing:.2f}")
+    if is_hopeless(loss, classes=classes) and (loss > trend.loss or trend.lines >= MANY_LINES):
+        nothing = math.log(max(2, classes))
+        return Found(kind="loss", what=f"the loss is {loss:.4g}; knowing nothing would give {nothing:.2f}")
     return None
+
+
+def is_hopeless(loss: float, *, classes: int) -> bool:
+    """Whether a loss is far above that of a network that knows nothing."""
+    return not loss <= HOPELESS_TIMES * math.log(max(2, classes)) + HOPELESS_ON_TOP
 
 
 def is_at_chance(trend: Trend, loss: float, top1: float, *, samples: int, classes: int) -> bool:

@@ -14,6 +14,8 @@ from stoker.tasks import Task, networks, weights
 from stoker.tasks.classify import MEAN, STD
 from stoker.train import memory
 
+# Steps that an epoch has at least with `--batch auto`.
+LEAST_STEPS = 8
 # Where nobody says anything else: what ImageNet's networks are trained at.
 RESOLUTION = 224
 
@@ -44,7 +46,8 @@ def batch_that_fits(
         resolution=config.image.resolution,
         device=device,
         optim=config.optim,
-        most=max(2, len(data.train) // world.size),
+        # Memory is not the only limit: an epoch of one step teaches little.
+        most=max(2, len(data.train) // (LEAST_STEPS * world.size)),
         show=show and world.is_first,
     )
     return dist.least(fit.batch, world, device) * world.size
@@ -63,19 +66,21 @@ def check_atoms(config: Config, world: World) -> None:
             f"sync_bn is one batch norm of all {atoms} atoms, which takes {atoms} processes, and here are {world.size}",
             fix=f"start {atoms} processes, or begin a new run without --sync-bn",
         )
+    flag = "--stages with batches of" if config.train.stages else "--batch"
     for stage in config.stages:
         if stage.batch < atoms:
             raise Problem(
                 f"a batch of {stage.batch} can't be cut into {atoms} atoms",
-                fix=f"give --batch {2 * atoms} or more, or fewer --atoms",
+                fix=f"give {flag} {2 * atoms} or more, or fewer --atoms",
             )
 
 
 def check_batches(config: Config, data: Dataset) -> None:
     """Refuse batches that no epoch could fill."""
     largest = max(stage.batch for stage in config.stages)
+    flag = "--stages with batches of" if config.train.stages else "--batch"
     if largest > len(data.train):
         raise Problem(
             f"a batch of {largest} is larger than the {len(data.train)} training samples",
-            fix=f"give --batch {len(data.train)} or less",
+            fix=f"give {flag} {len(data.train)} or less",
         )

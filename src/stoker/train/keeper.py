@@ -146,8 +146,11 @@ class Keeper:
             # The snapshot is out of memory by now, however it went.
             self._room.release()
             self.saved_steps = set(checkpoint.steps(self.run))
-        checkpoint.prune(self.run, keep=self.keep_last, trusted=self._written)
-        self.saved_steps = set(checkpoint.steps(self.run))
+        try:
+            checkpoint.prune(self.run, keep=self.keep_last, trusted=self._written)
+            self.saved_steps = set(checkpoint.steps(self.run))
+        except OSError as error:
+            self._reported("not-removed", "old checkpoints are not removed", error)
         self._mirror(step)
         self.job_seconds = time.perf_counter() - began
 

@@ -66,7 +66,8 @@ def walk(config: Config, task: Task, data: Dataset, state: TrainState, site: Sit
     )  # fmt: skip
     batches = task.batches(data.train, plans, seed=at.seed, threads=threads, pin=device.type == "cuda")
     book.begin(state, route, batches, threads=threads)
-    first_step, began, samples_before = at.step, time.perf_counter(), book.samples
+    began, samples_before = time.perf_counter(), book.samples
+    compiled: set[tuple[int, int, bool]] = set()
 
     clock.switch("other")
     with contextlib.closing(batches):
@@ -87,7 +88,9 @@ def walk(config: Config, task: Task, data: Dataset, state: TrainState, site: Sit
             # One step: the next positions of the epoch, cut into atoms, at the rate of this step.
             epoch, pace = at.epoch, route.pace(at.epoch)
             rate = rates.at(at.epoch, at.position)
-            is_compiling = config.model.compile and at.step == first_step
+            shape = (route.number(epoch), pace.samples(at.position), gear.is_frozen)
+            is_compiling = config.model.compile and shape not in compiled
+            compiled.add(shape)
             with setbacks.noticed(state, sums, site, is_compiling=is_compiling):
                 scores = step.gradients(
                     gear, batches, atoms=route.atoms, compute="compile" if is_compiling else "compute"
@@ -116,8 +119,7 @@ def walk(config: Config, task: Task, data: Dataset, state: TrainState, site: Sit
                 return stopped(state, sums, site, saves, route)
             if is_time or saves.is_due(state, is_epoch_over=is_epoch_over, epochs=route.epochs):
                 with clock.into("checkpoint"):
-                    is_kept = is_epoch_over and saves.is_kept(state)
-                    saves.save(state, sums, names=(f"epoch_{at.epoch}",) if is_kept else ())
+                    saves.save(state, sums)
 
             # What was frozen learns from here on.
             if is_epoch_over and gear.is_frozen and at.epoch == config.tune.freeze_epochs:

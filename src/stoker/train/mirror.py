@@ -64,6 +64,9 @@ def to_mirror(run: Run, mirror: Path, step: int | None, *, keep: int = checkpoin
                 checkpoint.copy(checkpoint.folder(run, wanted), there, wanted)
             except Torn as error:
                 torn.append(str(error))
+        if step is not None and not torn:
+            # What is later was given up by a rollback that the mirror was not there for.
+            checkpoint.remove_after(there, step)
         copy_names(names, there)
         checkpoint.prune(there, keep=keep, trusted=() if step is None or torn else {step})
     if torn:

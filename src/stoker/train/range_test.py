@@ -238,8 +238,12 @@ def smoothed(losses: Sequence[float]) -> list[float]:
 
 
 def steepest(rates: Sequence[float], losses: Sequence[float]) -> float | None:
-    """The rate at which losses fall fastest for an equal rise of the rate's logarithm; None where none falls."""
-    kept, falls = rates[FIRST:-LAST], np.diff(losses[FIRST:-LAST])
+    """The rate at which losses fall fastest for an equal rise of the rate's logarithm; None where none falls.
+
+    Only before the lowest loss: a fall after it is the recovery from a rate that was too high.
+    """
+    kept, seen = rates[FIRST:-LAST], losses[FIRST:-LAST]
+    falls = np.diff(seen[: int(np.argmin(seen)) + 1]) if len(seen) else np.empty(0)
     if len(falls) == 0 or falls.min() >= 0:
         return None
     return kept[int(falls.argmin())]

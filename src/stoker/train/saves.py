@@ -48,6 +48,8 @@ class Saves:
         """Take up a state: one that is on disk already, or the beginning of a run, which then is the first saved."""
         if not is_new:
             self.saved_step = state.at.step
+            # A kill may have come between the checkpoint and its name.
+            self.save(state, torch.zeros(scores + 1))
             return
         if self.keeper is not None:
             held = [*state.network.state_dict().values(), *(state.ema or {}).values()]
@@ -94,6 +96,8 @@ class Saves:
 
     def save(self, state: TrainState, sums: torch.Tensor, *, names: tuple[str, ...] = ()) -> None:
         """Take a snapshot and have it written, once a step; names are given to it in any case."""
+        if state.at.position == 0 and state.at.epoch > 0 and self.is_kept(state):
+            names = (*names, f"epoch_{state.at.epoch}")
         if self.saved_step != state.at.step:
             settle(self.site.device, self.site.clock)
             self._checked(state)

@@ -1,29 +1,24 @@
 """How a run's state comes back from disk. How it gets there: keeper.py."""
 
-from collections.abc import Container
-
-from stoker import records, runs
+from stoker import records, runs, units
 from stoker.errors import Problem
 from stoker.records import LedgerRow
-from stoker.runs import Run
 from stoker.train import checkpoint, ledger
 from stoker.train import state as states
 from stoker.train.site import Site
 from stoker.train.state import Position, TrainState
 
 
-def restore(
-    state: TrainState, site: Site, *, resume: str | None, epochs: int, exclude: Container[int] = ()
-) -> list[str]:
+def restore(state: TrainState, site: Site, *, resume: str | None, epochs: int) -> list[str]:
     """Bring a fresh state to the newest whole checkpoint of its run, or to the one it was told to begin with.
 
-    Steps to exclude are passed over. Returns what a person should know of it.
+    Returns what a person should know of it.
     """
     run, before = site.run, state.at
     # Before anything is written: a file that is cut or mended looks alive.
     alive_at = runs.last_sign_of_life(run) if site.attempt > 1 else None
     checkpoint.mend(run)
-    notes = [f"skipped a torn checkpoint: {torn}" for torn in load_newest(state, run, exclude=exclude)]
+    notes = [f"skipped a torn checkpoint: {torn}" for torn in states.load_newest(run, state)]
     if state.at.step == 0 and resume is not None:
         place = checkpoint.find(run, resume)
         try:
@@ -33,6 +28,11 @@ def restore(
                 f"the checkpoint to begin with is not whole: {error}", fix="give another to --resume"
             ) from None
         check_origin(state.at, before, place=str(place), epochs=epochs)
+        if state.at.best is not None:
+            best = (
+                f"{state.at.best['top1']:.2f} % top-1 (after {units.count_text(int(state.at.best['epoch']), 'epoch')})"
+            )
+            notes.append(f"the best of that run, {best}, stays with it")
         # Its time and its scores belong to the run it came from.
         state.at.ledger, state.at.saved_at, state.at.best = {}, site.first_started_at, None
         state.at.trend.rollbacks, state.at.trend.rate_factor = 0, 1.0
@@ -54,21 +54,6 @@ def restore(
         )
     )
     return notes
-
-
-def load_newest(state: TrainState, run: Run, *, exclude: Container[int] = ()) -> list[str]:
-    """Bring a state to the newest whole checkpoint, if there is any. Returns what is wrong with newer ones."""
-    torn = []
-    for step in checkpoint.steps(run):
-        if step in exclude:
-            continue
-        place = checkpoint.folder(run, step)
-        try:
-            states.from_files(state, checkpoint.read(place), where=str(place))
-            break
-        except checkpoint.Torn as error:
-            torn.append(str(error))
-    return torn
 
 
 def check_origin(at: Position, wanted: Position, *, place: str, epochs: int) -> None:

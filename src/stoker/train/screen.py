@@ -65,7 +65,7 @@ class Screen:
 
     def begin(self, epoch: int, position: int) -> None:
         """Set the bar to where a run goes on from."""
-        self._done = self.route.step(epoch, position)
+        self._done, self._epoch = self.route.step(epoch, position), -1
         self._bar.reset(self._task, total=self.route.steps, completed=self.route.step(epoch, position), rate="-")
 
     def say(self, text: str) -> None:

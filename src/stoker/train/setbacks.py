@@ -74,7 +74,10 @@ def overcome(
         what = (
             f"the network can't be compiled here ({first_line(met.compiler)}); it is trained without, which is slower"
         )
-        return changed(config, site, book, kind="compile", what=what, compile=False)
+        eager = changed(config, site, book, kind="compile", what=what, compile=False)
+        if site.world.size > 1:
+            raise Problem(what, fix="start the same command again: it goes on from the last checkpoint", goes_on=True)
+        return eager
     assert met.memory is not None
     return after_memory(met, config, state, site, saves, book)
 
@@ -142,9 +145,10 @@ def after_divergence(
         if site.world.is_first:
             book.event("diverged", message)
         often = f" (after {trend.rollbacks} rollbacks)" if trend.rollbacks else ""
-        return Outcome(
-            status="diverged", result={"epoch": at.epoch, "step": at.step, "best": at.best}, why=message + often
-        )
+        ended = {"epoch": at.epoch, "step": at.step, "best": at.best}
+        # Whoever begins with what is left begins where all was still well.
+        saves.take_back(state)
+        return Outcome(status="diverged", result=ended, why=message + often)
     rollbacks, factor = trend.rollbacks + 1, trend.rate_factor / 2
     with site.clock.into("rollback"):
         event = gone_back(state, site, saves)
