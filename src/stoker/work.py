@@ -50,7 +50,7 @@ def work(folder: Path, *, show: bool = True) -> RunRecord:
             record = records.read_record(run.record)
             attempt = Attempt(started_at=started_at, host=socket.gethostname(), world=world.size)
             # Starts that were refused before the first step are not part of the run.
-            before = record.attempts if runs.has_begun(run) else ()
+            before = record.attempts if run.ledger.exists() else ()
             record = runs.update_record(run, status="running", why=None, attempts=(*before, attempt))
         try:
             outcome = attempt_run(run, record, world, clock, started_at=started_at, show=show)

@@ -215,3 +215,16 @@ def test_a_run_killed_a_hundred_times_ends_with_the_same_weights(asked: Config, 
     assert started(Start(folder=str(folder))) == [0]
     assert digests(Run(folder)) == whole
     assert_the_ledger_is_the_wall_clock(Run(folder))
+
+
+def test_a_run_killed_before_its_first_line_may_begin_again_with_other_settings(asked: Config, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    runs.create(folder, settings.with_values(asked, {"seed": 5}), resumed_from=None)
+    assert started(Start(folder=str(folder), moment="after-update", count=2)) == [-signal.SIGKILL]
+    assert checkpoint.steps(Run(folder)) == [0], "the beginning was saved"
+    runs.create(folder, asked, resumed_from=None)
+    whole = undisturbed(tmp_path / "whole", asked)
+    assert completed(Run(folder)) == whole
+    last = records.read_lines(Run(folder).ledger, LedgerRow)[-1]
+    wall = last.at - records.read_record(Run(folder).record).attempts[0].started_at
+    assert sum(value or 0.0 for value in last.totals.values()) == pytest.approx(wall, rel=0.01)

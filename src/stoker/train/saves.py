@@ -78,8 +78,9 @@ class Saves:
         """Whether so much time has gone by that a checkpoint is due. The first process's clock decides."""
         if self.keeper is None:
             return False
-        # Not twice in a row, because the others hear of it one step later; but again, if that was in an evaluation.
-        self._is_told = not self._is_told and time.monotonic() - self._last >= self.interval_seconds
+        # Not twice in a row, because others hear of it one step later; but again, if that was in an evaluation.
+        was_told = self._is_told and self.site.world.size > 1
+        self._is_told = not was_told and time.monotonic() - self._last >= self.interval_seconds
         return self._is_told
 
     @property

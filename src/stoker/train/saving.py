@@ -18,7 +18,9 @@ def restore(state: TrainState, site: Site, *, resume: str | None, epochs: int) -
     # Before anything is written: a file that is cut or mended looks alive.
     alive_at = runs.last_sign_of_life(run) if site.attempt > 1 else None
     checkpoint.mend(run)
-    notes = [f"skipped a torn checkpoint: {torn}" for torn in states.load_newest(run, state)]
+    # Before its first step a run may have been begun with other settings, and its first checkpoint with them.
+    newest_torn = states.load_newest(run, state) if runs.has_begun(run) else []
+    notes = [f"skipped a torn checkpoint: {torn}" for torn in newest_torn]
     if state.at.step == 0 and resume is not None:
         place = checkpoint.find(run, resume)
         try:

@@ -7,6 +7,7 @@ import torch
 from torch.amp.grad_scaler import GradScaler
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from stoker import runs
 from stoker.config import Config, ModelConfig
 from stoker.data.sources import Dataset
 from stoker.dist import norm
@@ -32,12 +33,13 @@ def begun(config: Config, task: Task, data: Dataset, site: Site, *, resume: str 
     """The state of a run, wherever it is."""
     state = fresh(config, task, data, site, pretrained=None).state
     notes = saving.restore(state, site, resume=resume, epochs=sum(stage.epochs for stage in config.stages))
+    is_new = not runs.has_begun(site.run) or state.at.step not in checkpoint.steps(site.run)
     if state.at.step == 0 and config.tune.weights:
         # Only now: a run that goes on does not need the file it began with.
         found = weights.read(config.tune.weights, model=config.model.model)
         first = fresh(config, task, data, site, pretrained=found)
-        return Begun(state=first.state, notes=(*notes, *first.notes))
-    return Begun(state=state, notes=tuple(notes), is_new=state.at.step not in checkpoint.steps(site.run))
+        return Begun(state=first.state, notes=(*notes, *first.notes), is_new=is_new)
+    return Begun(state=state, notes=tuple(notes), is_new=is_new)
 
 
 def fresh(config: Config, task: Task, data: Dataset, site: Site, *, pretrained: Pretrained | None) -> Begun:
