@@ -1,6 +1,6 @@
 """How a run's state comes back from disk. How it gets there: keeper.py."""
 
-from stoker import records, runs, units
+from stoker import records, runs
 from stoker.errors import Problem
 from stoker.records import LedgerRow
 from stoker.train import checkpoint, ledger
@@ -31,10 +31,7 @@ def restore(state: TrainState, site: Site, *, resume: str | None, epochs: int) -
             ) from None
         check_origin(state.at, before, place=str(place), epochs=epochs)
         if state.at.best is not None:
-            best = (
-                f"{state.at.best['top1']:.2f} % top-1 (after {units.count_text(int(state.at.best['epoch']), 'epoch')})"
-            )
-            notes.append(f"the best of that run, {best}, stays with it")
+            notes.append(f"the best of that run, {state.at.best['top1']:.2f} % top-1, stays with it")
         # Its time and its scores belong to the run it came from.
         state.at.ledger, state.at.saved_at, state.at.best = {}, site.first_started_at, None
         state.at.trend.rollbacks, state.at.trend.rate_factor = 0, 1.0
