@@ -12,6 +12,13 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.fixture(autouse=True)
+def _own_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """What is measured of the machine is kept where no other test finds it, and measured for no longer than needed."""
+    monkeypatch.setattr("stoker.doctor.cache.folder", lambda: tmp_path / "figures of machines")
+    monkeypatch.setattr("stoker.doctor.course.SECONDS", 0.01)
+
+
 @pytest.fixture(scope="session")
 def dial_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """120 dials of 40 pixels to train on and 24 held out. Copy it before changing anything in it."""

@@ -13,12 +13,11 @@ from typing import Any
 
 import pytest
 
-from stoker import api, cli, records, runs
+from stoker import api, checkpoint, cli, locks, records, runs
 from stoker.data import native
 from stoker.errors import Problem
 from stoker.records import MetricRow
 from stoker.runs import Run
-from stoker.train import checkpoint
 
 QUICK = [
     "--model", "timm/test_resnet", "--resolution", "32", "--batch", "16", "--epochs", "2", "--log-steps", "2",
@@ -88,8 +87,9 @@ def test_why_eval_predict_inspect_and_doctor_answer_programs(
     run: Path, dial_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert said(["why", str(run)], capsys).keys() == {
-        "state", "step", "wall_seconds", "steps", "samples", "shares", "not_measured", "useful_share", "limit",
-        "sentence", "version",
+        "state", "step", "wall_seconds", "steps", "samples", "shares", "not_measured", "useful_share", "busy_percent",
+        "mfu", "limit", "gain", "step_seconds", "step_gain", "straggler", "amp", "remedies", "elsewhere", "missing",
+        "sentence", "definitions", "version",
     }  # fmt: skip
     scores = said(["eval", str(run)], capsys)
     assert scores.keys() == {
@@ -214,7 +214,7 @@ def test_why_knows_a_killed_run_from_a_running_one(run: Path, tmp_path: Path) ->
     assert api.why(copy.folder).state == "done"
     runs.update_record(copy, status="running")
     assert api.why(copy.folder).state.startswith("killed")
-    with runs.held(copy):
+    with locks.held(copy.lock):
         assert api.why(copy.folder).state == "running"
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker import api, records, runs
+from stoker import api, locks, records, runs
 from stoker.config import Config
 from stoker.errors import Problem
 from stoker.records import MetricRow
@@ -89,7 +89,7 @@ def test_what_a_kill_left_half_written_is_removed() -> None:
 
 def test_a_lock_is_held_by_one() -> None:
     run: Run = runs.create(Path("run"), Config(), resumed_from=None)
-    with runs.held(run), pytest.raises(Problem, match="trained by another process"), runs.held(run):
+    with locks.held(run.lock), pytest.raises(Problem, match="trained by another process"), locks.held(run.lock):
         pass
-    with runs.held(run):
+    with locks.held(run.lock):
         pass

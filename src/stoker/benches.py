@@ -12,7 +12,7 @@ from stoker import api, units
 from stoker.errors import Problem
 from stoker.shown import answer, console, plain_table
 
-What = Literal["loader", "step", "resume"]
+What = Literal["loader", "step", "ledger", "resume"]
 WIDE = 200
 
 
@@ -36,18 +36,18 @@ def bench(
     """Measure speed against what one would use instead, side by side
 
     Args:
-        what: loader (samples made ready), step (the loop around the network) or resume (saving, stopping, going on)
+        what: loader (samples made ready), step (the loop), ledger (its accounting) or resume (saving, going on)
         rounds: measurements of each, taken in turn
         data: loader: a source that holds JPEGs: a folder of class folders, or dials[:COUNT[xSIZE]] (dials:2000x256)
         resolution: pixels a side (loader and step: 224; resume: 224 on a GPU, 64 without)
         workers: loader: threads or processes of each loader, and cores they run on; 0 takes the cores allotted
         repeat: loader: passes over the files in a round; 0 takes as many as make a round of some seconds
         peers: loader: which to compare with, as in pillow,dali; all without it
-        model: step, resume: any name that train takes (step: resnet18; resume: resnet50)
-        batch: step, resume: samples a step (64 on a GPU, 8 without)
+        model: step, ledger, resume: any name that train takes (resnet18; resume: resnet50)
+        batch: step, ledger, resume: samples a step (64 on a GPU, 8 without)
         steps: step: steps of each in a round; 0 takes as many as make a round of some seconds
-        device: step, resume: where to train; auto takes a GPU where one works
-        amp: step, resume: mixed precision (off)
+        device: step, ledger, resume: where to train; auto takes a GPU where one works
+        amp: step, ledger, resume: mixed precision (off)
         json: print the answer as JSON
     """
     measure, show = KINDS[what]
@@ -117,6 +117,21 @@ def step_bench(value: Any) -> None:
     )
 
 
+def ledger_bench(value: Any) -> None:
+    """What the ledger and the gauges cost."""
+    out, ratio = console(), value.ratio
+    out.print(
+        f"{value.model} on {value.device}, {value.batch} x {value.resolution} pixels in memory, amp {value.amp}; "
+        f"{units.count_text(value.steps, 'step')} a round, in turn"
+    )
+    table = plain_table("a step", "middle", "least - most", "n", right=3)
+    table.add_row("with ledger and gauges", *seconds_cells(value.with_seconds))
+    table.add_row("without", *seconds_cells(value.without_seconds))
+    print_table(table, out)
+    ends = f"{ratio.least - 1:+.2%} to {ratio.most - 1:+.2%}, n = {ratio.count}"
+    out.print(f"ledger and gauges cost {ratio.middle - 1:+.2%} of a step ({ends})")
+
+
 def resume_bench(value: Any) -> None:
     """What saving, stopping and going on cost."""
     out = console()
@@ -162,5 +177,6 @@ def micro_range(found: Any) -> str:
 KINDS: dict[str, tuple[Callable[..., Any], Callable[[Any], None]]] = {
     "loader": (api.bench_loader, loader_bench),
     "step": (api.bench_step, step_bench),
+    "ledger": (api.bench_ledger, ledger_bench),
     "resume": (api.bench_resume, resume_bench),
 }

@@ -10,8 +10,9 @@ from typing import Annotated
 
 import tyro
 
-from stoker import api, benches, settings, shown, usage
+from stoker import api, benches, machine_shown, plans, settings, shown, usage, verdict_shown
 from stoker.config import Config
+from stoker.doctor import flows, network
 from stoker.errors import Problem
 from stoker.shown import answer
 from stoker.work import DONE, STOPPED
@@ -164,16 +165,33 @@ def pack(
     return answer(api.pack(source, dest, **vars(packing)), json=json, show=shown.packed)
 
 
-def doctor(*, disk: Path = Path(), json: bool = False) -> int:
-    """Say what this machine is, what is wrong with it, and how to fix it
+def doctor(
+    *,
+    disk: Path | None = None,
+    data: str | None = None,
+    peer: str | None = None,
+    serve: bool = False,
+    port: int = flows.PORT,
+    again: bool = False,
+    json: bool = False,
+) -> int:
+    """Measure this machine, say what is wrong with it, and how to fix it
 
     Args:
-        disk: the folder whose disk is looked at
+        disk: the folder whose disk is measured; without it that of the data, or the current folder
+        data: the data whose files are listed and whose pictures are decoded; without it some are drawn
+        peer: measure the network to this HOST or HOST:PORT, where stoker doctor --serve runs
+        serve: let other hosts measure the network to this one, until Ctrl-C
+        port: where --serve listens
+        again: measure anew what was measured in the last week
         json: print the answer as JSON
     """
-    profile = api.doctor(disk)
+    if serve:
+        network.serve(port=port, show=True)
+        return 0
+    profile = api.doctor(disk, data=data, peer=peer, again=again)
     is_ill = any(finding.level == "bad" for finding in profile.findings)
-    return answer(profile, json=json, show=shown.profile, code=1 if is_ill else 0)
+    return answer(profile, json=json, show=machine_shown.profile, code=1 if is_ill else 0)
 
 
 def why(run: RunFolder, /, *, json: bool = False) -> int:
@@ -183,7 +201,7 @@ def why(run: RunFolder, /, *, json: bool = False) -> int:
         run: the run's folder or name
         json: print the answer as JSON
     """
-    return answer(api.why(run), json=json, show=shown.verdict)
+    return answer(api.why(run), json=json, show=verdict_shown.verdict)
 
 
 LOST = "what was not saved yet is lost"
@@ -194,6 +212,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "inspect": inspect,
     "doctor": doctor,
     "why": why,
+    "plan": plans.plan,
     "eval": usage.eval_,
     "predict": usage.predict,
     "export": usage.export,
@@ -214,8 +233,9 @@ def main(words: list[str] | None = None) -> int:
     try:
         if name not in COMMANDS:
             raise shown.unknown_command(name, COMMANDS)
-        if name == "train":
-            return train(words)
+        if name in ("train", "plan"):
+            # Their settings come from a recipe or a file before flags are laid over them.
+            return COMMANDS[name](words)
         return tyro.cli(COMMANDS[name], args=words, prog=f"stoker {name}")
     except Problem as problem:
         shown.problem(problem)

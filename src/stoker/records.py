@@ -59,6 +59,46 @@ class LedgerRow:
     """thread-seconds that the loader's threads spent on reading in this interval"""
     decode_seconds: float
     device: str
+    host: str = ""
+    """name of the machine"""
+    threads: int = 0
+    """decode threads"""
+    pure_seconds: float | None = None
+    """of a step's forward, backward and update on a GPU that does not wait for its work to come"""
+    sent_bytes: int = 0
+    """of gradients in a step"""
+    version: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class GaugeRow:
+    """A line of gauges.jsonl: what the machine showed over some seconds. What could not be measured is None."""
+
+    at: float
+    rank: int
+    host: str
+    seconds: float
+    """since the sample before, or since sampling began: what every rate and share here is a mean over"""
+    gpus: list[dict[str, Any]] | None
+    """each with index (as nvidia-smi counts), name, busy_percent, memory_used_bytes, memory_bytes, power_w,
+    power_limit_w, clock_mhz, clock_max_mhz, temperature_c and throttle, the reasons why its clock is held down; all as
+    they are at that moment. None where the driver gives no answer, as on a machine without GPUs"""
+    cpu_percent: float | None
+    """of the cores allotted to this process, kept busy by anyone who shares them"""
+    process_cpu_percent: float | None
+    """of the same cores, kept busy by this process alone, without its children"""
+    memory_used_bytes: int | None
+    """resident in this process and its children; pages they share count once for each"""
+    memory_available_bytes: int | None
+    disk_read_bytes_per_second: float | None
+    """by every process from the disks of this machine; a network file system is none"""
+    disk_write_bytes_per_second: float | None
+    process_read_bytes_per_second: float | None
+    """by this process from storage of any kind; what the page cache held is not counted"""
+    network: dict[str, dict[str, float | None]] | None
+    """sent_bytes_per_second and received_bytes_per_second by interface, without the loopback"""
+    iowait_percent: float | None
+    """of all the machine's cores, idle with a disk still to answer"""
     version: int = 1
 
 

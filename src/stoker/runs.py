@@ -3,23 +3,19 @@
 import contextlib
 import dataclasses
 import errno
-import fcntl
 import json
 import os
 import shutil
-import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stoker import records, settings, units
+from stoker import locks, records, settings, units
 from stoker.config import Config
 from stoker.errors import Problem
 from stoker.records import MetricRow, RunRecord
 
 ROOT = Path("runs")
-PATIENCE = 4
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -57,6 +53,15 @@ class Run:
     def ledger_of(self, rank: int) -> Path:
         """where the time of a process went"""
         return self.folder / (f"ledger.{rank}.jsonl" if rank else "ledger.jsonl")
+
+    def gauges_of(self, rank: int) -> Path:
+        """what the machine of a process showed meanwhile"""
+        return self.folder / (f"gauges.{rank}.jsonl" if rank else "gauges.jsonl")
+
+    @property
+    def plan(self) -> Path:
+        """what it was expected to take, and what it took"""
+        return self.folder / "plan.json"
 
     @property
     def metrics(self) -> Path:
@@ -144,7 +149,7 @@ def tidy(run: Run) -> None:
     """Remove what a kill left half-written: temporary files, and the torn last line of a file of lines."""
     for left in (*run.folder.glob(".*.tmp"), *run.checkpoints.glob(".*.tmp"), *run.checkpoints.glob(".*.old")):
         shutil.rmtree(left) if left.is_dir() else left.unlink()
-    for path in (*run.folder.glob("ledger*.jsonl"), run.events):
+    for path in (*run.folder.glob("ledger*.jsonl"), *run.folder.glob("gauges*.jsonl"), run.events):
         text = path.read_bytes() if path.exists() else b""
         if text and not text.endswith(b"\n"):
             write_whole(path, text[: text.rfind(b"\n") + 1])
@@ -176,7 +181,7 @@ def create(folder: Path, config: Config, *, resumed_from: str | None) -> Run:
     run = Run(folder)
     try:
         if run.config.exists():
-            with held(run):
+            with locks.held(run.lock):
                 check_same(run, config, resumed_from=resumed_from)
                 write_whole(run.config, settings.as_json(carried_on(run, config)))
                 update_record(run, resumed_from=resumed_from)
@@ -211,8 +216,7 @@ def check_same(run: Run, config: Config, *, resumed_from: str | None) -> None:
     """Refuse to go on with a run under settings that would change its result."""
     record = records.read_record(run.record)
     if not has_begun(run):
-        # It was refused before its first step, so there is no result yet to change.
-        return
+        return  # it was refused before its first step, so there is no result yet to change
     fixed = {s.name: s.value for s in settings.listed(settings.with_values(read_config(run), record.fixed))}
     changed = [
         d for d in settings.identity_differences(read_config(run), config)
@@ -235,8 +239,7 @@ def check_same(run: Run, config: Config, *, resumed_from: str | None) -> None:
 
 def unused(folder: Path) -> Path:
     """The folder itself if nothing is there, else the next free name beside it: nothing is written over."""
-    number = 1
-    candidate = folder
+    number, candidate = 1, folder
     while candidate.exists():
         number += 1
         candidate = folder.with_name(f"{folder.name}-{number}")
@@ -246,7 +249,7 @@ def unused(folder: Path) -> Path:
 def remove_untrained(folder: Path) -> None:
     """Remove a run that was refused before its first step: there is nothing in it to lose."""
     run = Run(folder)
-    with contextlib.suppress(Problem), held(run):
+    with contextlib.suppress(Problem), locks.held(run.lock):
         if not has_begun(run):
             shutil.rmtree(folder)
 
@@ -261,35 +264,6 @@ def open_run(folder: Path) -> Run:
         f"{folder} is no run: it has no config.json",
         fix=f"runs here are {', '.join(known)}" if known else "start one with: stoker train demo",
     )
-
-
-@contextlib.contextmanager
-def held(run: Run) -> Iterator[None]:
-    """Keep a second process from training the same run. A kill lets go of it."""
-    with open(run.lock, "ab") as file:
-        for patience in range(PATIENCE, -1, -1):
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError:
-                # Somebody may only be looking whether it is held.
-                if patience == 0:
-                    raise Problem(
-                        f"{run.folder} is being trained by another process",
-                        fix="wait for it, stop it, or give another name with --name",
-                    ) from None
-                time.sleep(0.05)
-        yield
-
-
-def is_held(run: Run) -> bool:
-    """Whether a process trains a run now. Needs no right to write."""
-    try:
-        with open(run.lock, "rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError as error:
-        return isinstance(error, BlockingIOError)
-    return False
 
 
 def last_sign_of_life(run: Run) -> float | None:

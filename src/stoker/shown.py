@@ -10,9 +10,7 @@ from rich.table import Table
 
 from stoker import api, dist, units
 from stoker.api import Inspection, Trained
-from stoker.doctor import MachineProfile
 from stoker.errors import Problem
-from stoker.machine.verdict import MEANING, Verdict
 
 MARKS = {"good": "[green]ok[/]  ", "warn": "[yellow]warn[/]", "bad": "[red]bad[/] "}
 LONGEST_LIST = 20
@@ -118,33 +116,6 @@ def range_test(value: Any) -> None:
         lrs, peaks = f"{low / value.scale:.2g} to {high / value.scale:.2g}", f"{low:.2g} to {high:.2g}"
         out.print(f"to try   --lr from {lrs}, or for this batch alone --peak-lr from {peaks}")
     out.print(f"picture  {value.picture}; nothing was trained or saved", markup=False)
-
-
-def verdict(value: Verdict) -> None:
-    """Where the time went, as a table and a sentence."""
-    out = console()
-    out.print(f"run      {value.state}; the ledger goes to step {value.step}")
-    table = plain_table("where the time went", "what it means", "time", "share", right=2)
-    for share in value.shares:
-        table.add_row(share.bucket, share.meaning, units.seconds_text(share.seconds), units.percent_text(share.share))
-    table.add_row("together", "", units.seconds_text(value.wall_seconds), "", style="bold")
-    out.print(table)
-    for bucket in value.not_measured:
-        out.print(f"not measured: {bucket} ({MEANING[bucket]})")
-    out.print(
-        f"useful   {units.percent_text(value.useful_share)} of the wall clock went into the network and its update"
-    )
-    out.print(f"[bold]{value.sentence}[/]")
-
-
-def profile(value: MachineProfile) -> None:
-    """Findings, the good ones too."""
-    out = console()
-    for finding in value.findings:
-        out.print(f"{MARKS[finding.level]} ", end="")
-        out.print(finding.what, markup=False)
-        if finding.fix:
-            out.print(f"     fix: {finding.fix}", markup=False)
 
 
 def inspection(value: Inspection) -> None:

@@ -11,11 +11,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stoker import dist, doctor, progress, records, runs, settings
+from stoker import dist, doctor, locks, progress, records, runs, settings
 from stoker.config import Config
 from stoker.dist import World
 from stoker.errors import Problem
 from stoker.machine.interrupts import StopRequest
+from stoker.machine.sampler import Sampler
+from stoker.plan import history
 from stoker.records import Attempt, Event, RunRecord, Status
 from stoker.runs import Run
 from stoker.train.ledger import Ledger
@@ -37,8 +39,8 @@ def work(folder: Path, *, show: bool = True) -> RunRecord:
     """Bring a run to its end, from wherever it is, and return its record."""
     started_at = time.time()
     world = dist.world()
-    # Nothing here can see a GPU idle, nor tell a slow wire from a slow peer: so neither is measured.
-    clock = Ledger(unmeasured={"host"} | ({"peer_wait"} if world.size > 1 else set()))
+    # Whether a GPU waits for its work to come is not known before it was measured, and nothing on a CPU.
+    clock = Ledger(unmeasured={"host"})
     run = runs.open_run(folder)
     record = records.read_record(run.record)
     if record.status == "done" and not has_more_to_do(record, runs.read_config(run)):
@@ -46,7 +48,7 @@ def work(folder: Path, *, show: bool = True) -> RunRecord:
         return record
     with contextlib.ExitStack() as stack:
         if world.is_first:
-            stack.enter_context(runs.held(run))
+            stack.enter_context(locks.held(run.lock))
             record = records.read_record(run.record)
             attempt = Attempt(started_at=started_at, host=socket.gethostname(), world=world.size)
             # Starts that were refused before the first step are not part of the run.
@@ -63,6 +65,8 @@ def work(folder: Path, *, show: bool = True) -> RunRecord:
             raise what from (error if what is not error else None)
         if world.is_first:
             ended(run, status=outcome.status, why=outcome.why, result=outcome.result)
+            if outcome.status == "done":
+                history.finished(run)
         dist.barrier(world)
         dist.stop(world)
     return records.read_record(run.record)
@@ -78,37 +82,41 @@ def attempt_run(
         # What needs no torch comes first: a wrong path is refused at once.
         sources.prepared(runs.read_config(run).data, show=show)
         progress.say(f"start    {run.folder}: loading libraries and data", show=show)
+    from stoker.plan import preflight as preflights
+    from stoker.tasks import classify
     from stoker.train import fixed as fixing
-    from stoker.train import loop, start, trained
+    from stoker.train import loop, marks, start
     from stoker.train.site import Site
 
     config = runs.read_config(run)
     device = dist.choose_device(config.model.device, world)
     dist.start(world, device)
-    if dist.overlaps(world, device, exact=config.model.exact, compress=config.many.compress):
-        clock.unmeasured |= {"comm"}
+    if device.type == "cuda":
+        clock.follow(marks.Stream(device))
     fixed = record.fixed if runs.has_begun(run) else fixing.fixed_settings(config, world)
     config = settings.with_values(config, fixed)
     start.pin_arithmetic(config.model, device)
-    data = opened_in_turn(trained.task_of(config), world, seed=config.train.seed, show=show)
+    data = opened_in_turn(classify.task_of(config), world, seed=config.train.seed, show=show)
     config = settled(run, config, fixed, data, world, device, show=show)
+    if config.train.plan:
+        preflights.looked_ahead(run, config, classify.task_of(config), data, world, device, show=show)
     attempts = records.read_record(run.record).attempts
     with (
+        gauged(run, config, world),
         StopRequest(show=show and world.is_first, spot_address=dist.spot_notice_address()) as stop,
         dist.Watch(world, device, events=run.events if world.is_first else None) as watch,
     ):
         site = Site(
-            run=run,
-            world=world,
-            device=device,
-            clock=clock,
-            stop=stop,
-            watch=watch,
-            attempt=len(attempts),
-            started_at=started_at,
-            first_started_at=attempts[0].started_at,
-        )
-        return loop.train(config, trained.task_of(config), data, site, resume=record.resumed_from, show=show)
+            run=run, world=world, device=device, clock=clock, stop=stop, watch=watch, attempt=len(attempts),
+            started_at=started_at, first_started_at=attempts[0].started_at,
+        )  # fmt: skip
+        return loop.train(config, classify.task_of(config), data, site, resume=record.resumed_from, show=show)
+
+
+def gauged(run: Run, config: Config, world: World) -> Sampler:
+    """What reads the gauges beside training. They are the machine's, so its first process reads them for all."""
+    seconds = config.save.gauge_seconds if world.local_rank == 0 else 0.0
+    return Sampler(run.gauges_of(world.rank), rank=world.rank, interval_seconds=seconds, gpu_index=None)
 
 
 def settled(
@@ -122,11 +130,11 @@ def settled(
     show: bool,
 ) -> Config:
     """The settings of a run with nothing left open, after everything that must hold before training was seen to."""
+    from stoker.tasks import classify
     from stoker.train import fixed as fixing
-    from stoker.train import trained
 
     if config.train.batch == "auto":
-        batch = fixing.batch_that_fits(config, trained.task_of(config), data, world, device, show=show)
+        batch = fixing.batch_that_fits(config, classify.task_of(config), data, world, device, show=show)
         fixed = {**fixed, "batch": batch}
         config = settings.with_values(config, fixed)
     fixing.check_atoms(config, world)

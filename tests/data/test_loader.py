@@ -254,8 +254,8 @@ def test_memory_stays_within_what_is_said(samples: Index):
     most = max(psutil.Process().memory_info().rss for _ in loader)
     loader.close()
     # Sixty such batches are 578 MB; those ahead and in use are 58.
-    assert loader.most_bytes(64, 224) < 70e6
-    assert most - before < loader.most_bytes(64, 224) + 8e6
+    assert loader.most_bytes(64 * 224**2) < 70e6
+    assert most - before < loader.most_bytes(64 * 224**2) + 8e6
 
 
 STAGES = (Stage(resolution=32, batch=40, epochs=1), Stage(resolution=48, batch=60, epochs=1))

@@ -17,11 +17,12 @@ from stoker.dist import World, gradients, norm
 from tests.dist import forked
 
 CPU = torch.device("cpu")
-FACTS = {0: [(False, False), (True, False), (False, False)], 1: [(False, True), (False, False), (False, False)]}
+DOWN = (False, False)
+FACTS = {0: [DOWN, (True, False), DOWN, DOWN], 1: [(False, True), DOWN, DOWN, DOWN]}
 HALVES = {0: slice(0, 4), 1: slice(4, 7)}
 
 
-def agreed(place: World) -> dict[str, Any]:
+def agreed(place: World) -> list[tuple[bool, ...]]:
     store = torch.distributed.distributed_c10d._get_default_store()
     agreement = dist.Agreement(place, count=2)
     heard = []
@@ -31,8 +32,7 @@ def agreed(place: World) -> dict[str, Any]:
             store.wait(["told"], datetime.timedelta(seconds=60))
         heard.append(agreement.tell(facts))
         store.set("told", "1")
-    agreement.tell((place.rank == 1, False))
-    return {"heard": heard, "settled": agreement.settled(), "again": agreement.settled()}
+    return heard
 
 
 def small() -> nn.Module:
@@ -63,13 +63,13 @@ def averaged(place: World) -> dict[str, Any]:
         dist.average(model, place, compress=compress)
         found[compress] = [p.grad for p in model.parameters() if p.grad is not None]
         joined = DistributedDataParallel(small(), broadcast_buffers=False)
-        gradients.compressed(joined, compress)
+        gradients.hooked(joined, compress, None)
         found[f"{compress} hook"] = with_gradients(joined, place)
     model = nn.Linear(1, 1)
     for large in ("large", "large hook"):
         joined = DistributedDataParallel(model) if "hook" in large else model
         if "hook" in large:
-            gradients.compressed(joined, "fp16")
+            gradients.hooked(joined, "fp16", None)
         model.zero_grad()
         (joined(torch.ones(1, 1)) * 50_000).sum().backward()
         dist.average(joined, place, compress="fp16")

@@ -1,10 +1,13 @@
 """Batch norm of two processes is that of one with all their samples."""
 
+import importlib
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from timm.layers import BatchNormAct2d
 from torch import nn
 
 from stoker.dist import World, norm
@@ -68,6 +71,25 @@ def test_one_process_keeps_its_network() -> None:
 
 def test_a_network_that_is_a_batch_norm_is_joined() -> None:
     assert isinstance(norm.synchronised(nn.BatchNorm1d(3), World(size=2)), norm.JointNorm)
+
+
+def test_a_network_is_joined_where_timm_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] == "timm"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "timm", None)
+    with pytest.raises(ImportError):
+        importlib.import_module("timm.layers")
+    network = norm.synchronised(nn.Sequential(nn.BatchNorm2d(3)), World(size=2))
+    assert isinstance(network[0], norm.JointNorm)  # type: ignore[index]
+
+
+def test_only_timms_own_norm_with_an_activation_is_joined_with_it() -> None:
+    joined = norm.joint(BatchNormAct2d(3))
+    assert isinstance(joined, norm.JointNorm) and joined.after == ("drop", "act")
+    with pytest.raises(Problem, match=r"sync_bn can't join tests\..*\.BatchNormAct2d"):
+        norm.joint(type("BatchNormAct2d", (nn.BatchNorm2d,), {"__module__": __name__})(3))
+    with pytest.raises(Problem, match=r"sync_bn can't join timm\..*\.FrozenBatchNormAct"):
+        norm.joint(type("FrozenBatchNormAct", (BatchNormAct2d,), {"__module__": "timm.layers.norm_act"})(3))
 
 
 def test_a_batch_norm_of_another_kind_is_refused_by_name() -> None:

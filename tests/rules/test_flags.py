@@ -5,7 +5,7 @@ from dataclasses import fields
 
 import pytest
 
-from stoker import cli
+from stoker import cli, plans
 from stoker.config import Config
 from stoker.settings import listed
 
@@ -20,10 +20,11 @@ SETTINGS = [
     "weights", "head_rate", "layer_decay", "freeze_epochs",
     "optimizer", "lr", "peak_lr", "schedule", "warmup_epochs", "drop_epochs", "drop_factor", "momentum", "nesterov",
     "weight_decay", "norm_decay", "clip", "ema",
-    "epochs", "batch", "stages", "atoms", "last_step", "seed", "eval_epochs", "target_accuracy", "on_divergence",
+    "epochs", "batch", "stages", "atoms", "last_step", "seed", "eval_epochs", "target_accuracy", "plan",
+    "anyway", "on_divergence",
     "sync_bn", "compress",
     "checkpoint_epochs", "checkpoint_steps", "checkpoint_minutes", "mtbf_hours", "keep_last", "keep_epochs", "mirror",
-    "log_steps",
+    "log_steps", "gauge_seconds",
 ]  # fmt: skip
 
 
@@ -65,6 +66,9 @@ def parameters(command: str) -> list[str]:
     """What a command's help must name: flags as --name, positional parameters as NAME."""
     if command == "train":
         return ["RECIPE", *map(flag, own_flags() + [setting.name for setting in listed(Config())])]
+    if command == "plan":
+        own = [field.name for field in fields(plans.PlanFlags) if field.name != "settings"]
+        return ["RECIPE", *map(flag, own + [setting.name for setting in listed(Config())])]
     if command == "pack":
         return ["SOURCE", "DEST", *(flag(field.name) for field in fields(cli.PackFlags)), "--json"]
     found = inspect.signature(cli.COMMANDS[command]).parameters.values()

@@ -4,6 +4,7 @@ from stoker import api
 
 FUNCTIONS = {
     "as_json",
+    "bench_ledger",
     "bench_loader",
     "bench_resume",
     "bench_step",
@@ -15,16 +16,19 @@ FUNCTIONS = {
     "inspect",
     "lr_find",
     "pack",
+    "plan",
+    "plans",
     "predict",
     "train",
     "why",
     "work",
 }
-CLASSES = {"Trained"}
+CLASSES = {"Ask", "Trained"}
 
 
 def test_the_front_door_has_these_names_and_no_others():
-    own = {name: value for name, value in vars(api).items() if getattr(value, "__module__", None) == api.__name__}
-    public = {name: value for name, value in own.items() if not name.startswith("_")}
+    public = {name: getattr(api, name) for name in api.__all__}
     assert {name for name, value in public.items() if inspect.isfunction(value)} == FUNCTIONS
     assert {name for name, value in public.items() if inspect.isclass(value)} == CLASSES
+    own = {name for name, value in vars(api).items() if getattr(value, "__module__", None) == api.__name__}
+    assert {name for name in own if not name.startswith("_")} <= {*api.__all__}

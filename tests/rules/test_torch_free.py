@@ -10,9 +10,11 @@ from stoker.config import Config
 from stoker.records import LedgerRow
 
 LIGHT = (
-    "errors", "units", "records", "config", "settings", "recipes", "runs", "progress", "machine/",
-    "dist", "doctor", "findings", "work", "api", "cli", "usage", "benches", "shown", "train/ledger", "report/",
-    "launch/", "sweep/grid",
+    "errors", "units", "records", "config", "settings", "recipes", "runs", "checkpoint", "progress", "machine/",
+    "dist", "doctor/", "findings", "work", "api/", "cli", "usage", "benches", "shown", "machine_shown", "verdict_shown",
+    "plans", "plan/probe", "plan/prospect", "plan/outlook", "plan/elsewhere", "plan/history", "plan/asking", "locks",
+    "train/ledger",
+    "report/", "launch/", "sweep/grid",
 )  # fmt: skip
 IMPORT_EACH = """
 import importlib, sys

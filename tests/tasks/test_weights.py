@@ -14,15 +14,15 @@ from safetensors.torch import save as bytes_of
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from stoker import records, runs
+from stoker import checkpoint, records, runs
 from stoker.config import Config
 from stoker.errors import Problem
 from stoker.runs import Run
 from stoker.settings import with_values
 from stoker.tasks import exported, matching, networks, weights
 from stoker.tasks.blurpool import blurred
-from stoker.tasks.weights import Pretrained, Traits
-from stoker.train import checkpoint
+from stoker.tasks.matching import Pretrained
+from stoker.tasks.weights import Traits
 
 TINY = "timm/test_resnet"
 
@@ -152,8 +152,34 @@ def test_a_checkpoint_that_is_not_whole_is_refused() -> None:
     data = bytearray(path.read_bytes())
     data[-5] ^= 1
     path.write_bytes(data)
-    with pytest.raises(Problem, match="it is not whole"):
+    with pytest.raises(Problem, match=r"this checkpoint is not whole: .* has not the hash"):
         weights.read("old", model=TINY)
+
+
+@pytest.mark.parametrize("name", [checkpoint.MODEL, checkpoint.EMA])
+def test_a_checkpoint_that_lacks_a_file_of_weights_is_refused(name: str) -> None:
+    state = network().state_dict()
+    run = run_with(state, ema=state)
+    (run.checkpoints / "00000005" / name).unlink()
+    with pytest.raises(Problem, match=f"this checkpoint is not whole: .*{name}"):
+        weights.read("old", model=TINY)
+
+
+def test_a_checkpoint_without_a_network_is_refused() -> None:
+    run = run_with(network().state_dict())
+    checkpoint.write(run, 5, {checkpoint.EMA: b"some"})
+    with pytest.raises(Problem, match=f"manifest.json has no {checkpoint.MODEL}"):
+        weights.read("old", model=TINY)
+
+
+def test_the_weights_of_a_checkpoint_are_all_that_must_be_there() -> None:
+    state = network().state_dict()
+    run = run_with(state)
+    checkpoint.write(run, 5, {**checkpoint.read(checkpoint.folder(run, 5)), checkpoint.OPTIMIZER: b"lost"})
+    (run.checkpoints / "00000005" / checkpoint.OPTIMIZER).unlink()
+    assert equal(weights.read("old", model=TINY).tensors, state)
+    (run.checkpoints / "00000005" / checkpoint.MANIFEST).unlink()
+    assert equal(weights.read("runs/old/checkpoints/00000005", model=TINY).tensors, state)
 
 
 @pytest.mark.parametrize("name", ["out", "out/model.safetensors"])
@@ -256,7 +282,7 @@ def test_all_but_the_head_for_other_classes_is_taken() -> None:
     torch.save(there.state_dict(), "w.pth")
     ours = network("torchvision/mobilenet_v2", classes=10, seed=2)
     fresh = {name: tensor.clone() for name, tensor in ours.state_dict().items()}
-    found = weights.give(ours, weights.read("w.pth", model="m"), model="torchvision/mobilenet_v2")
+    found = matching.give(ours, weights.read("w.pth", model="m"), model="torchvision/mobilenet_v2")
     head = ("classifier.1.weight", "classifier.1.bias")
     for name, tensor in ours.state_dict().items():
         assert torch.equal(tensor, fresh[name] if name in head else there.state_dict()[name]), name
@@ -281,7 +307,7 @@ def test_all_but_the_head_for_other_classes_is_taken() -> None:
 def test_a_head_for_as_many_classes_is_taken_unless_they_have_other_names(before: Any, now: Any, is_new: bool) -> None:
     there, ours = network(classes=2, seed=1), network(classes=2, seed=2)
     given = Pretrained(source="w", tensors=there.state_dict(), classes=before)
-    found = weights.give(ours, given, model=TINY, classes=now)
+    found = matching.give(ours, given, model=TINY, classes=now)
     assert torch.equal(ours.get_parameter("fc.weight"), there.get_parameter("fc.weight")) is not is_new
     assert found.is_head_new is is_new
     assert found.new == (("fc.weight", "fc.bias") if is_new else ())
@@ -295,7 +321,7 @@ def test_what_is_missing_or_too_much_is_told() -> None:
     del state["bn1.weight"]
     state |= {f"extra.{i}": torch.zeros(1) for i in range(6)}
     ours = network(seed=2)
-    found = weights.give(ours, Pretrained(source="w", tensors=state), model=TINY)
+    found = matching.give(ours, Pretrained(source="w", tensors=state), model=TINY)
     assert set(found.new) == {"conv1.0.weight", "bn1.weight"} and not found.is_head_new
     assert found.matched == found.total - 2
     assert found.text().endswith("; unused: extra.0, extra.1, extra.2, extra.3 and 2 more")
@@ -305,7 +331,7 @@ def test_what_is_missing_or_too_much_is_told() -> None:
 def test_layout_and_precision_of_the_network_stay() -> None:
     there, ours = network(seed=1), network(seed=2).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     given = {n: t.half() if t.is_floating_point() else t for n, t in there.state_dict().items()}
-    weights.give(ours, Pretrained(source="w", tensors=given), model=TINY)
+    matching.give(ours, Pretrained(source="w", tensors=given), model=TINY)
     conv = ours.get_parameter("layer1.0.conv1.weight")
     assert conv.dtype == torch.float32 and conv.is_contiguous(memory_format=torch.channels_last)
     assert torch.equal(conv, given["layer1.0.conv1.weight"].float())
@@ -324,13 +350,13 @@ def test_weights_of_another_model_are_refused_and_that_model_is_named(given: str
         there, ours = (networks.create(model, classes=1000) for model in (given, asked))
     source = f"{given.rpartition('/')[2]}-0123abcd.pth"
     with pytest.raises(Problem, match=rf"{source} is not made for {asked}(.|\n)*give --model {given}$"):
-        weights.give(ours, Pretrained(source=source, tensors=there.state_dict()), model=asked)
+        matching.give(ours, Pretrained(source=source, tensors=there.state_dict()), model=asked)
 
 
 def test_weights_of_a_run_with_another_model_are_refused_and_its_model_is_named() -> None:
     given = Pretrained(source="w", tensors={"x": torch.zeros(1)}, model="timm/test_vit")
     with pytest.raises(Problem, match=r"give --model timm/test_vit$"):
-        weights.give(network(), given, model=TINY)
+        matching.give(network(), given, model=TINY)
 
 
 def test_weights_of_a_model_that_nobody_knows_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -338,7 +364,7 @@ def test_weights_of_a_model_that_nobody_knows_are_refused(monkeypatch: pytest.Mo
     ours = network(seed=2)
     fresh = {name: tensor.clone() for name, tensor in ours.state_dict().items()}
     with pytest.raises(Problem, match=r"it holds x \.\.\., and the network wants conv1.0.weight(.|\n)*made with$"):
-        weights.give(ours, Pretrained(source="w", tensors={"x": torch.zeros(1)}), model=TINY)
+        matching.give(ours, Pretrained(source="w", tensors={"x": torch.zeros(1)}), model=TINY)
     assert equal(ours.state_dict(), fresh)
 
 
@@ -348,7 +374,7 @@ def test_weights_made_with_blurpool_fit_the_plain_network() -> None:
     ours = network("stoker/resnet20", seed=2)
     given = weights.read("w.pth", model="stoker/resnet20")
     assert given.is_blurred
-    found = weights.give(ours, given, model="stoker/resnet20")
+    found = matching.give(ours, given, model="stoker/resnet20")
     assert (found.matched, found.new, found.unused) == (found.total, (), ())
     assert found.text().endswith("; made with blurpool")
     assert equal(blurred(ours).state_dict(), there.state_dict())

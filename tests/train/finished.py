@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from safetensors.torch import save
 
-from stoker import runs, settings
+from stoker import checkpoint, runs, settings
 from stoker.config import Config
 from stoker.records import Attempt, MetricRow
 from stoker.runs import Run
-from stoker.train import checkpoint, trained
+from stoker.tasks import classify
 
 CLASSES = tuple(f"bar-{number}" for number in range(10))
 STEP = 7
@@ -21,7 +21,7 @@ FIXED = {"model": "timm/test_resnet", "mean": (0.5, 0.4, 0.3), "std": (0.25, 0.2
 def tensors(config: Config, *, seed: int) -> dict[str, torch.Tensor]:
     """The weights of a network in which every layer matters, and whose answers differ from picture to picture."""
     torch.manual_seed(seed)
-    network = trained.task_of(config).model(classes=len(CLASSES))
+    network = classify.task_of(config).model(classes=len(CLASSES))
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)

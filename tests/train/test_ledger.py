@@ -165,3 +165,75 @@ def test_what_was_down_before_an_earlier_start_stays_down() -> None:
 def test_the_first_start_of_a_run_has_nothing_behind_it() -> None:
     got = ledger.carried(kept=None, kept_at=100.0, kept_step=0, last=None, alive_at=None, started_at=100.0)
     assert set(got.values()) == {0.0}
+
+
+class Drawn:
+    """Marks that a GPU passes when the test says so."""
+
+    def __init__(self) -> None:
+        self.pure_seconds: float | None = None
+        self.entered: list[str] = []
+        self.coming: list[ledger.Passed] = []
+
+    def enter(self, bucket: str) -> None:
+        self.entered.append(bucket)
+
+    def begin_step(self) -> None: ...
+
+    def end_step(self) -> None: ...
+
+    def forget(self) -> None:
+        self.pure_seconds = None
+
+    def passed(self) -> list[ledger.Passed]:
+        found, self.coming = self.coming, []
+        return found
+
+
+def passed(bucket: str, seconds: float, *, ends_step: bool = False) -> ledger.Passed:
+    return ledger.Passed(bucket=bucket, seconds=seconds, ends_step=ends_step)
+
+
+def test_with_marks_time_is_counted_when_the_gpu_has_passed_them() -> None:
+    clock, drawn = Ledger(unmeasured={"host"}), Drawn()
+    clock.follow(drawn)
+    with clock.into("compute"):
+        time.sleep(0.02)
+    assert clock.interval(steps=1)["compute"] == 0.0
+    drawn.coming = [passed("compute", 3.0), passed("optimizer", 1.0, ends_step=True)]
+    seconds = clock.interval(steps=1)
+    assert (seconds["compute"], seconds["optimizer"], seconds["host"]) == (3.0, 1.0, None)
+    assert drawn.entered[:3] == ["setup", "compute", "setup"]
+
+
+def test_what_a_gpu_took_longer_than_its_work_needs_is_host() -> None:
+    clock, drawn = Ledger(unmeasured={"host"}), Drawn()
+    clock.follow(drawn)
+    drawn.pure_seconds = 1.5
+    drawn.coming = [passed("transfer", 0.5), passed("compute", 4.0), passed("optimizer", 0.5, ends_step=True)] * 2
+    seconds = clock.interval(steps=2)
+    assert seconds["host"] == pytest.approx(2 * (5.0 - 1.5))
+    assert seconds["compute"] == pytest.approx(2 * 4.0 - 7.0)
+    assert clock.so_far()["host"] == pytest.approx(7.0)
+
+
+def test_the_exchange_of_each_step_is_kept_until_it_is_split() -> None:
+    clock, drawn = Ledger(), Drawn()
+    clock.follow(drawn)
+    drawn.coming = [passed("comm", 1.0), passed("optimizer", 0.1, ends_step=True), passed("comm", 2.0),
+                    passed("comm", 0.5), passed("optimizer", 0.1, ends_step=True), passed("comm", 9.0)]  # fmt: skip
+    assert clock.steps_over() == [1.0, 2.5]
+    clock.waited(1.5)
+    seconds = clock.interval()
+    assert (seconds["comm"], seconds["peer_wait"]) == (pytest.approx(11.0), pytest.approx(1.5))
+    assert clock.so_far()["peer_wait"] == pytest.approx(1.5)
+
+
+def test_no_more_is_called_waiting_than_the_exchange_took() -> None:
+    clock = Ledger()
+    with clock.into("comm"):
+        time.sleep(0.01)
+    clock.waited(5.0)
+    seconds = clock.interval()
+    assert seconds["comm"] == 0.0
+    assert 0.0 < seconds["peer_wait"] < 1.0

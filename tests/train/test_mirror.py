@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from stoker import api, records, runs, settings
+from stoker import api, checkpoint, records, runs, settings
 from stoker.config import Config
 from stoker.errors import Problem
 from stoker.records import Event, MetricRow
 from stoker.runs import Run
-from stoker.train import checkpoint, mirror
-
-from .test_checkpoint import FILES, damage, saved
+from stoker.train import mirror
+from tests.test_checkpoint import FILES, damage, saved
 
 MIRROR, ELSEWHERE = Path("mirror"), Path("elsewhere/run")
 

@@ -9,12 +9,11 @@ from timm.optim.lamb import Lamb
 from torch.amp.grad_scaler import GradScaler
 
 import stoker
-from stoker import runs
+from stoker import checkpoint, runs
 from stoker.config import Config
 from stoker.dist import World
 from stoker.errors import Problem
 from stoker.runs import Run
-from stoker.train import checkpoint
 from stoker.train import state as states
 from stoker.train.state import Position, TrainState
 
@@ -93,6 +92,27 @@ def test_a_checkpoint_saved_again_takes_the_place_of_the_old_one(run: Run) -> No
     assert states.load_newest(run, fresh) == []
     assert fresh.at.position == 48
     assert [p.name for p in run.checkpoints.iterdir()] == ["00000009"]
+
+
+def test_the_newest_whole_checkpoint_up_to_a_step_is_taken(run: Run) -> None:
+    state = trained()
+    for state.at.step in (2, 4, 6):
+        save(run, state)
+    fresh = trained(seed=3)
+    assert states.load_newest(run, fresh, at_most=5) == [] and fresh.at.step == 4
+    (checkpoint.folder(run, 4) / checkpoint.MODEL).write_bytes(b"torn")
+    (torn,) = states.load_newest(run, fresh, at_most=4)
+    assert fresh.at.step == 2 and "00000004" in torn
+
+
+def test_a_run_without_a_whole_checkpoint_up_to_a_step_is_refused_and_the_state_stays(run: Run) -> None:
+    state = trained()
+    for state.at.step in (3, 6):
+        save(run, state)
+    (checkpoint.folder(run, 3) / checkpoint.MODEL).write_bytes(b"torn")
+    with pytest.raises(Problem, match=r"no whole checkpoint up to step 5.*00000003") as found:
+        states.load_newest(run, state, at_most=5)
+    assert "--name" in found.value.fix and not found.value.goes_on and state.at.step == 6
 
 
 def test_nothing_in_the_program_unpickles() -> None:

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stoker import api, records, runs, settings
+from stoker import api, checkpoint, records, runs, settings
 from stoker.data.loader import Loader
 from stoker.records import LedgerRow
 from stoker.runs import Run
 from stoker.tasks.classify import Classify
-from stoker.train import book, checkpoint, keeper, loop, saving, start, step
+from stoker.train import book, keeper, loop, saving, start, step
 from stoker.train import state as states
 
 # Loaded once, for all starts; a machine may have no timm.

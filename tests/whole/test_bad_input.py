@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from stoker import api, cli, records, runs
+from stoker import api, checkpoint, cli, locks, records, runs
 from stoker.errors import Problem
 from stoker.records import Event
 from stoker.runs import Run
-from stoker.train import checkpoint
 
 Settings = dict[str, Any]
 
@@ -376,13 +375,13 @@ def test_contradictory_flags_are_refused_in_words(dial_folder: Path, capsys: pyt
 @pytest.mark.parametrize("changed", [{}, {"log_steps": 7}], ids=["same settings", "other log_steps"])
 def test_a_run_that_another_process_trains_is_refused_and_left_as_it_is(changed: Settings, unfinished: Run):
     before = contents(unfinished.folder)
-    with runs.held(unfinished), pytest.raises(Problem, match="is being trained by another process"):
+    with locks.held(unfinished.lock), pytest.raises(Problem, match="is being trained by another process"):
         again(unfinished, **changed)
     assert contents(unfinished.folder) == before
 
 
 def test_a_run_may_be_trained_once_the_other_process_let_go(unfinished: Run):
-    with runs.held(unfinished):
+    with locks.held(unfinished.lock):
         pass
     assert again(unfinished).record.status == "done"
 

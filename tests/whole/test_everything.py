@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 from safetensors.torch import save_file
 
-from stoker import api, records, runs
+from stoker import api, checkpoint, records, runs
 from stoker.config import Config
 from stoker.runs import Run
-from stoker.train import checkpoint, state
 
 from . import doomed
 from .doomed import Start
@@ -53,7 +52,7 @@ def whole(asked: Config, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 def digests(run: Run) -> dict[str, str]:
     """What must be the same, bit for bit: weights, their average, optimiser state, metrics, and what is best."""
     last = checkpoint.find(run, "latest")
-    names = (state.MODEL, state.EMA, state.OPTIMIZER)
+    names = (checkpoint.MODEL, checkpoint.EMA, checkpoint.OPTIMIZER)
     files = [*(last / name for name in names), run.metrics, run.pointer("best"), run.pointer("latest")]
     found = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
     return {**found, "best scores": json.dumps(records.read_record(run.record).result["best"])}

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from stoker import api, cli
+from stoker import api, checkpoint, cli
 from stoker.errors import Problem
 from stoker.runs import Run
-from stoker.train import checkpoint
 
 from . import traces
 from .traces import record

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from stoker import api, records, runs, settings
+from stoker import api, checkpoint, records, runs, settings
 from stoker.errors import Problem
 from stoker.runs import Run
-from stoker.train import checkpoint, step
+from stoker.train import step
 
 from .test_resume import digests, undisturbed
 

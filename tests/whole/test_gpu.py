@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-from stoker import api, records, runs, settings
+from stoker import api, checkpoint, records, runs, settings
 from stoker.config import Config
 from stoker.data import order
 from stoker.data.loader import Loader
 from stoker.records import LedgerRow
 from stoker.runs import Run
-from stoker.train import checkpoint, loop, state
+from stoker.train import loop
 
 from . import test_everything
 from .doomed import Start
@@ -58,7 +58,7 @@ def test_an_exact_run_with_everything_on_killed_on_a_gpu_ends_with_the_same_bits
 
 
 def average_of(run: Run) -> dict[str, str]:
-    file = checkpoint.find(run, "latest") / state.EMA
+    file = checkpoint.find(run, "latest") / checkpoint.EMA
     return {file.name: hashlib.sha256(file.read_bytes()).hexdigest()}
 
 

@@ -18,11 +18,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from stoker import api, settings
+from stoker import api, checkpoint, settings
 from stoker.config import Config
 from stoker.data import dials
 from stoker.runs import Run
-from stoker.train import checkpoint, state
 
 from . import many, traces
 from .doomed import Start, free_port
@@ -106,7 +105,7 @@ class Ends:
         return [json.loads(file.read_text()) for file in sorted(self.folder.glob(f"{name}.end.*"))]
 
     def weights(self, name: str) -> dict[str, torch.Tensor]:
-        return load_file(checkpoint.find(self.run(name), "latest") / state.MODEL)
+        return load_file(checkpoint.find(self.run(name), "latest") / checkpoint.MODEL)
 
 
 def seen(folder: Path, kind: str) -> Counter[tuple[int, int, int]]:

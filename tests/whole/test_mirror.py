@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from stoker import api, cli, settings
+from stoker import api, checkpoint, cli, settings
 from stoker.config import Config
 from stoker.runs import Run
 from stoker.tasks.classify import Classify
-from stoker.train import checkpoint
 
 from . import traces
 from .traces import record

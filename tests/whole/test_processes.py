@@ -10,11 +10,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from stoker import api, records, runs, settings
+from stoker import api, checkpoint, records, runs, settings
 from stoker.config import Config
 from stoker.records import LedgerRow, MetricRow
 from stoker.runs import Run
-from stoker.train import checkpoint, state
 
 from . import visits
 
@@ -61,7 +60,7 @@ def seen(folder: Path) -> dict[tuple[int, int], list[int]]:
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
-    return load_file(checkpoint.find(Run(folder), "latest") / state.MODEL)
+    return load_file(checkpoint.find(Run(folder), "latest") / checkpoint.MODEL)
 
 
 def scores(folder: Path) -> list[dict[str, Any]]:
@@ -111,7 +110,7 @@ def test_three_processes_killed_and_resumed_end_with_the_same_bits(dial_folder: 
             assert checkpoint.steps(Run(folder))[0] == 3
         train(folder, processes=3)
         last = checkpoint.find(Run(folder), "latest")
-        found.append([(last / state.MODEL).read_bytes(), (last / state.OPTIMIZER).read_bytes()])
+        found.append([(last / checkpoint.MODEL).read_bytes(), (last / checkpoint.OPTIMIZER).read_bytes()])
     assert found[0] == found[1]
 
 

@@ -14,11 +14,10 @@ from typing import Any
 
 import pytest
 
-from stoker import api, records, runs, settings
+from stoker import api, checkpoint, records, runs, settings
 from stoker.config import Config
 from stoker.records import LedgerRow
 from stoker.runs import Run
-from stoker.train import checkpoint, state
 
 from . import doomed
 from .doomed import Start
@@ -53,7 +52,13 @@ def middle(killed_once: Path, tmp_path: Path) -> Run:
 def digests(run: Run) -> dict[str, str]:
     """What must be the same, bit for bit: weights, optimiser state, metrics, and what is best."""
     last = checkpoint.find(run, "latest")
-    files = [last / state.MODEL, last / state.OPTIMIZER, run.metrics, run.pointer("best"), run.pointer("latest")]
+    files = [
+        last / checkpoint.MODEL,
+        last / checkpoint.OPTIMIZER,
+        run.metrics,
+        run.pointer("best"),
+        run.pointer("latest"),
+    ]
     found = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
     record = records.read_record(run.record)
     return {**found, "best": json.dumps(record.result["best"])}
@@ -131,8 +136,8 @@ def with_changed_state(run: Run, **changes: Any) -> None:
     """Write other values into the newest checkpoint, with a manifest that fits."""
     step = checkpoint.steps(run)[0]
     files = checkpoint.read(checkpoint.folder(run, step))
-    plain = {**json.loads(files[state.STATE]), **changes}
-    checkpoint.write(run, step, {**files, state.STATE: json.dumps(plain).encode()})
+    plain = {**json.loads(files[checkpoint.STATE]), **changes}
+    checkpoint.write(run, step, {**files, checkpoint.STATE: json.dumps(plain).encode()})
 
 
 @pytest.mark.parametrize(("name", "value"), [("position", 0), ("seed", 1)])
@@ -140,7 +145,7 @@ def test_a_state_without_its_position_or_its_seed_would_not_pass(
     whole: dict[str, str], middle: Run, name: str, value: int
 ) -> None:
     with_changed_state(middle, **{name: value})
-    assert completed(middle)[state.MODEL] != whole[state.MODEL], f"{name} does not matter"
+    assert completed(middle)[checkpoint.MODEL] != whole[checkpoint.MODEL], f"{name} does not matter"
 
 
 def test_with_all_of_its_state_it_does(whole: dict[str, str], middle: Run) -> None:
@@ -162,7 +167,7 @@ def test_dropout_is_the_same_after_a_resume(asked: Config, tmp_path: Path) -> No
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "no manifest", "half a folder"])
 def test_a_torn_checkpoint_is_skipped_for_the_one_before(whole: dict[str, str], middle: Run, damage: str) -> None:
     newest = checkpoint.folder(middle, checkpoint.steps(middle)[0])
-    weights = newest / state.MODEL
+    weights = newest / checkpoint.MODEL
     raw = bytearray(weights.read_bytes())
     raw[len(raw) // 2] ^= 1
     {

@@ -13,12 +13,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from stoker import api, cli, settings
+from stoker import api, checkpoint, cli, settings
 from stoker.config import Config
 from stoker.errors import Problem
 from stoker.runs import Run
 from stoker.tasks.classify import Classify
-from stoker.train import checkpoint, memory, state, step
+from stoker.train import memory, step
 
 from . import traces
 from .doomed import Start
@@ -41,7 +41,7 @@ def whole(asked: Config, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def weights(run: Run) -> dict[str, torch.Tensor]:
-    return load_file(checkpoint.find(run, "latest") / state.MODEL)
+    return load_file(checkpoint.find(run, "latest") / checkpoint.MODEL)
 
 
 def starve(monkeypatch: pytest.MonkeyPatch, *, most: int, after: int = 0, error: type[Exception] | None = None) -> None:

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from stoker import api, cli, settings
+from stoker import api, checkpoint, cli, settings
 from stoker.config import Config
 from stoker.data.loader import Loader
 from stoker.machine import spot
 from stoker.runs import Run
 from stoker.tasks.classify import Classify
-from stoker.train import checkpoint, keeper
+from stoker.train import keeper
 
 from ..machine import metadata
 from . import traces

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from stoker import api, records, runs
+from stoker import api, checkpoint, records, runs
 from stoker.config import Config
 from stoker.records import Event, LedgerRow, MetricRow, RunRecord
 from stoker.runs import Run
 from stoker.tasks.classify import Classify
-from stoker.train import checkpoint, state, step
+from stoker.train import step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,13 @@ def undisturbed(folder: Path, config: Config) -> Run:
 def digests(run: Run) -> dict[str, str]:
     """What must be the same, bit for bit: weights, optimiser state, metrics, and what is best."""
     last = checkpoint.find(run, "latest")
-    files = [last / state.MODEL, last / state.OPTIMIZER, run.metrics, run.pointer("best"), run.pointer("latest")]
+    files = [
+        last / checkpoint.MODEL,
+        last / checkpoint.OPTIMIZER,
+        run.metrics,
+        run.pointer("best"),
+        run.pointer("latest"),
+    ]
     return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 
-from stoker import dist
+from stoker import checkpoint, dist
 from stoker.machine.interrupts import StopRequest
 from stoker.tasks.classify import Classify
-from stoker.train import checkpoint, step
+from stoker.train import step
 
 from . import doomed
 

@@ -24,14 +24,15 @@ from stoker.machine.interrupts import StopRequest
 from stoker.records import Seconds
 from stoker.runs import Run
 from stoker.tasks import Task
-from stoker.tasks.classify import Classify
-from stoker.train import fixed, loop, memory, start
+from stoker.tasks.classify import Classify, task_of
+from stoker.train import fixed, loop, marks, memory, start
+from stoker.train import site as sites
 from stoker.train.book import Book
 from stoker.train.ledger import Ledger
 from stoker.train.saves import Saves
 from stoker.train.screen import Screen
 from stoker.train.setbacks import Setback
-from stoker.train.site import Site, settle
+from stoker.train.site import Site
 
 CLASSES = 1000
 # Batches with pixels of their own, which come round again and again.
@@ -91,7 +92,7 @@ class Ready:
         """Whether the next batch is there: always. The loop asks at the beginning of every step."""
         del seconds
         if self._given in (0, len(self._batches)):
-            settle(self.site.device, self.site.clock)
+            sites.settle(self.site.device, self.site.clock)
             now, ledger = time.perf_counter(), self.site.clock.so_far()
             if self._given:
                 self.seconds += now
@@ -104,9 +105,9 @@ class Ready:
         self._given += 1
         return self._batches[self._given - 1]
 
-    def most_bytes(self, batch: int, resolution: int) -> int:
-        """Memory that batches take."""
-        return DIFFERENT * batch * resolution**2 * 3
+    def most_bytes(self, pixels: int) -> int:
+        """Memory that batches of so many pixels take."""
+        return DIFFERENT * pixels * 3
 
     def close(self) -> None:
         """Nothing to end."""
@@ -145,9 +146,7 @@ class Ground:
         self.config = config = load.config()
         self.device = dist.choose_device(config.model.device, dist.World())
         start.pin_arithmetic(config.model, self.device)
-        task = Classify(
-            data=config.data, image=config.image, augment=config.augment, loader=config.loader, network=config.model
-        )
+        task = task_of(config)
         stage, pin = config.stages[0], self.device.type == "cuda"
         drawn = torch.Generator().manual_seed(0)
         size = (stage.batch, stage.resolution, stage.resolution, 3)
@@ -159,9 +158,12 @@ class Ground:
         self.data = dataset(stage.batch * (most_steps + 1))
         run = Run(folder)
         run.checkpoints.mkdir(parents=True, exist_ok=True)
+        clock = Ledger(unmeasured={"host"})
+        if self.device.type == "cuda":
+            clock.follow(marks.Stream(self.device))
         # Nobody asks it to stop and it has no peers; both are asked all the same.
         self.site = self.fed.site = Site(
-            run=run, world=dist.World(), device=self.device, clock=Ledger(unmeasured={"host"}), stop=StopRequest(),
+            run=run, world=dist.World(), device=self.device, clock=clock, stop=StopRequest(),
             watch=dist.Watch(dist.World(), self.device, events=None), attempt=1, started_at=time.time(),
             first_started_at=time.time(),
         )  # fmt: skip
@@ -195,6 +197,12 @@ def dataset(count: int) -> Dataset:
         name="batches in memory", classes=tuple(map(str, range(CLASSES))), train=index, held_out=index,
         held_out_name="none",
     )  # fmt: skip
+
+
+def settle(device: torch.device) -> None:
+    """Wait for what a GPU still has to do."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 @contextlib.contextmanager

@@ -9,13 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from stoker import progress, records
+from stoker import checkpoint, progress, records
 from stoker.bench.ground import Load
 from stoker.bench.spread import Spread, spread
 from stoker.errors import Problem
 from stoker.records import LedgerRow
 from stoker.runs import Run
-from stoker.train import checkpoint
 from stoker.work import STOPPED
 
 # Steps that a process takes before it is stopped.

@@ -14,9 +14,9 @@ from threading import Event
 
 import torch
 
-from stoker import progress
+from stoker import checkpoint, progress
 from stoker.bench import restarts
-from stoker.bench.ground import Ground, Load
+from stoker.bench.ground import Ground, Load, settle
 from stoker.bench.spread import Spread, spread
 from stoker.errors import Problem
 from stoker.train import state as states
@@ -86,8 +86,7 @@ def measure(load: Load, *, rounds: int, show: bool) -> ResumeBench:
             ground.seconds(2)
             progress.say(f"saves and copies, {rounds} of each", show=show)
             found = [saved(ground, folder / "peer.pt") for _ in range(rounds + 1)][1:]
-            assert ground.saves.keeper is not None
-            size = ground.saves.keeper.bytes or 0
+            size = checkpoint.folder_bytes(checkpoint.folder(ground.site.run, ground.state.at.step))
             progress.say(f"steps beside a writer and without one, {rounds} rounds of each", show=show)
             slowed, free = zip(*steps_taken(ground, rounds=rounds), strict=True)
         children = restarts.measured(load, folder, rounds=rounds, show=show)
@@ -200,7 +199,7 @@ def writing(ground: Ground) -> Iterator[None]:
     assert keeper is not None
 
     def feed() -> None:
-        for step in itertools.count(max(keeper.saved_steps, default=0) + 1):
+        for step in itertools.count(max(checkpoint.steps(ground.site.run), default=0) + 1):
             keeper.save(taken, step)
             keeper.wait()
             if over.is_set():
@@ -213,9 +212,3 @@ def writing(ground: Ground) -> Iterator[None]:
         finally:
             over.set()
         fed.result()
-
-
-def settle(device: torch.device) -> None:
-    """Wait for what a GPU still has to do."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from stoker import progress, units
 from stoker.bench import parts
-from stoker.bench.ground import Ground, Load, refused_memory
+from stoker.bench.ground import Ground, Load, refused_memory, settle
 from stoker.bench.parts import Part
 from stoker.bench.spread import Spread, spread
 from stoker.errors import Problem
@@ -70,11 +70,11 @@ class Plain:
     def seconds(self, steps: int) -> float:
         """Take some steps; returns the time of one."""
         with refused_memory(self.ground.config):
-            self.settle()
+            settle(self.device)
             began = time.perf_counter()
             for number in range(steps):
                 self.step(self.ground.pixels[number % len(self.ground.pixels)], self.ground.labels)
-            self.settle()
+            settle(self.device)
             return (time.perf_counter() - began) / steps
 
     def step(self, pixels: torch.Tensor, labels: torch.Tensor) -> None:
@@ -89,11 +89,6 @@ class Plain:
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.optimizer.zero_grad()
-
-    def settle(self) -> None:
-        """Wait for what a GPU still has to do."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
 
 
 def measure(load: Load, *, rounds: int, steps: int, show: bool) -> StepBench:

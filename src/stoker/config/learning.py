@@ -120,6 +120,10 @@ class TrainConfig:
     """evaluate after every so many epochs, and after the last"""
     target_accuracy: float | None = operational(None)
     """stop when the held-out top-1 reaches this percentage"""
+    plan: bool = operational(True)
+    """try the recipe for some seconds first, and say what the run will take"""
+    anyway: bool = operational(False)
+    """begin a run even if its plan says that something makes it much slower than this hardware could do"""
     on_divergence: Literal["rollback", "stop"] = operational("rollback")
     """when the loss explodes: go back to the last good checkpoint and halve the rate, or stop"""
 
@@ -163,6 +167,8 @@ class SaveConfig:
     """folder on a disk that outlives the machine: checkpoints are copied there, and a run begins with what is there"""
     log_steps: int = operational(50)
     """steps between two lines on the screen and in metrics.jsonl"""
+    gauge_seconds: float = operational(5.0)
+    """seconds between two readings of the gauges (GPU, CPU, disk, network) in gauges.jsonl; 0 reads none"""
 
     def __post_init__(self) -> None:
         demand(self.checkpoint_epochs >= 1, f"checkpoint_epochs is {self.checkpoint_epochs}", fix="give at least 1")
@@ -171,4 +177,6 @@ class SaveConfig:
         demand(self.mtbf_hours > 0, f"mtbf_hours is {self.mtbf_hours}", fix="give hours above 0, such as 24")
         demand(self.keep_last >= 2, f"keep_last is {self.keep_last}", fix="give at least 2: one may turn out torn")
         demand(self.keep_epochs >= 0, f"keep_epochs is {self.keep_epochs}", fix="give 0 or more")
+        demand(self.gauge_seconds == 0 or self.gauge_seconds >= 0.1, f"gauge_seconds is {self.gauge_seconds}",
+               fix="give 0.1 or more, or 0 for none")  # fmt: skip
         demand(self.log_steps >= 1, f"log_steps is {self.log_steps}", fix="give at least 1")

@@ -142,14 +142,14 @@ class Loader:
         """whether samples are cropped and flipped at random"""
         return self.seed is not None
 
-    def most_bytes(self, batch: int, resolution: int) -> int:
-        """Memory that batches of so many pictures take at most, those made ahead and the one in use included.
+    def most_bytes(self, pixels: int) -> int:
+        """Memory that batches of so many pixels take at most, those made ahead and the one in use included.
 
         A thread has a sample's bytes twice: as they are read, and without stuffing. Progressive JPEGs take more: all
         their coefficients are kept.
         """
         largest = int(self.index.length.max(initial=0))
-        return (self._ahead + 2) * batch * resolution**2 * 3 + self.threads * (2 * largest + THREAD_BYTES)
+        return (self._ahead + 2) * pixels * 3 + self.threads * (2 * largest + THREAD_BYTES)
 
     def _view(self, plan: Plan) -> View:
         own = self.image.resolution if self.is_training else self.image.eval_resolution or self.image.resolution

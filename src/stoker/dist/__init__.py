@@ -3,6 +3,7 @@
 from stoker.dist.agreement import Agreement
 from stoker.dist.collective import add_up, barrier, check_equal, least, start, stop
 from stoker.dist.gradients import average, overlaps, quietly, sent_bytes, wrapped
+from stoker.dist.links import swept
 from stoker.dist.peers import PeerLost, told
 from stoker.dist.place import World, choose_device, spot_notice_address, world
 from stoker.dist.watch import Watch
@@ -24,6 +25,7 @@ __all__ = [
     "spot_notice_address",
     "start",
     "stop",
+    "swept",
     "told",
     "world",
     "wrapped",

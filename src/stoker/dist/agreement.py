@@ -42,11 +42,6 @@ class Agreement:
         before, self._under_way = self._under_way, (work, flags)
         return self._heard(before)
 
-    def settled(self) -> tuple[bool, ...]:
-        """What was told at the last call, where that has not been heard yet. Waits for all processes."""
-        before, self._under_way = self._under_way, None
-        return self._heard(before)
-
     def _heard(self, under_way: tuple[Any, Any] | None) -> tuple[bool, ...]:
         """The flags of an exchange, which is waited for; all down where there was none."""
         if under_way is None:

@@ -70,7 +70,6 @@ def add_up(tensor: "torch.Tensor", place: World) -> None:
         torch.distributed.all_reduce(tensor)
 
 
-
 def least(number: int, place: World, device: "torch.device") -> int:
     """The smallest of the numbers that the processes have."""
     if place.size == 1:

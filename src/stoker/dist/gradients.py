@@ -1,8 +1,9 @@
 """Gradients of many processes: averaged during the backward pass or after it, as they are or compressed."""
 
 import contextlib
+import functools
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from stoker.dist.place import World
 
@@ -18,12 +19,21 @@ POWERSGD_MIN_RATE = 2
 """a matrix that would not shrink to less than a half is sent as it is (PowerSGDState's min_compression_rate)"""
 
 
+class Clock(Protocol):
+    """What is told when the exchange of gradients is all that is left of a backward pass."""
+
+    def switch(self, bucket: str) -> str:
+        """Count the time from here on to a bucket."""
+
+
 def overlaps(place: World, device: "torch.device", *, exact: bool, compress: str = "off") -> bool:
-    """Whether gradients are exchanged during the backward pass, where their time can't be told from computing."""
+    """Whether gradients are exchanged during the backward pass, beside computing."""
     return place.size > 1 and (compress == "powersgd" or (device.type == "cuda" and not exact))
 
 
-def wrapped(model: Any, place: World, device: "torch.device", *, exact: bool, compress: str = "off") -> Any:
+def wrapped(
+    model: Any, place: World, device: "torch.device", *, exact: bool, compress: str = "off", clock: Clock | None = None
+) -> Any:
     """The model, with its gradients averaged over all processes during the backward pass where that is faster.
 
     DDP lays its buckets out anew after the first step of a process, so that from three processes on a resumed run adds
@@ -38,14 +48,24 @@ def wrapped(model: Any, place: World, device: "torch.device", *, exact: bool, co
     devices = [device.index] if device.type == "cuda" else None
     # Batch-norm statistics are averaged over atoms in step.py, so DDP must not overwrite them with rank 0's.
     joined = DistributedDataParallel(model, device_ids=devices, broadcast_buffers=False, bucket_cap_mb=bucket_mib)
-    compressed(joined, compress)
+    hooked(joined, compress, clock)
     return joined
 
 
-def compressed(joined: Any, compress: str) -> None:
-    """Let DDP send its buckets compressed, over gloo as well as NCCL."""
+def hooked(joined: Any, compress: str, clock: Clock | None) -> None:
+    """Let DDP send its buckets as they are or compressed, over gloo as well as NCCL, and a clock know of the last.
+
+    The last bucket is full when the backward pass is over. From there on a step waits for what is still on its way:
+    that is the exchange which computing does not hide.
+    """
     import torch.distributed
-    from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+
+    def timed(send: Any, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        if clock is not None and bucket.is_last():
+            clock.switch("comm")
+        sent: torch.futures.Future[torch.Tensor] = send(bucket)
+        return sent
 
     def narrow(dtype: torch.dtype, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
         # torch's own bf16 hook refuses gloo, and its fp16 hook casts first and divides then, which overflows sooner.
@@ -62,9 +82,13 @@ def compressed(joined: Any, compress: str) -> None:
             start_powerSGD_iter=POWERSGD_PLAIN_STEPS,
             min_compression_rate=POWERSGD_MIN_RATE,
         )
-        joined.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+        send = functools.partial(powerSGD_hook.powerSGD_hook, state)
     elif compress != "off":
-        joined.register_comm_hook(_narrow(compress), narrow)
+        send = functools.partial(narrow, _narrow(compress))
+    else:
+        group = torch.distributed.distributed_c10d._get_default_group()
+        send = functools.partial(default_hooks.allreduce_hook, group)
+    joined.register_comm_hook(send, timed)
 
 
 def _narrow(compress: str) -> "torch.dtype":

@@ -31,16 +31,19 @@ def synchronised(network: nn.Module, place: World) -> nn.Module:
 
 def joint(norm: _BatchNorm) -> nn.Module:
     """A batch norm of all processes in the place of one of this process."""
-    from timm.layers import BatchNormAct2d
-
-    if type(norm) is BatchNormAct2d:
-        return JointNorm(norm, after={"drop": norm.drop, "act": norm.act})
+    if is_timm(type(norm)):
+        return JointNorm(norm, after={name: norm.get_submodule(name) for name in ("drop", "act")})
     if type(norm) in PLAIN:
         return JointNorm(norm, after={})
     raise Problem(
         f"sync_bn can't join {type(norm).__module__}.{type(norm).__name__}: it is no plain batch norm",
         fix="leave --sync-bn out, or choose another --model",
     )
+
+
+def is_timm(kind: type) -> bool:
+    """Whether a kind of module is timm's batch norm with an activation. Told by name: timm may not be there."""
+    return kind.__module__.startswith("timm.") and kind.__name__ == "BatchNormAct2d"
 
 
 class JointNorm(_BatchNorm):

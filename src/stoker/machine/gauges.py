@@ -83,8 +83,8 @@ def cores_allotted(*, cgroup_root: Path = CGROUP_ROOT, proc: Path = PROC) -> Cor
     allotted, limited_by = present, None
     if affinity is not None and affinity < allotted:
         allotted, limited_by = affinity, "affinity"
-    for group in _own_groups("cpu", cgroup_root, proc):
-        quota = _quota_cores(group)
+    for group in own_groups("cpu", cgroup_root, proc):
+        quota = quota_cores(group)
         # Rounded down: a busy thread on the last fraction of a core is throttled, and stalls the others with it.
         if quota is not None and max(1, int(quota)) < allotted:
             allotted, limited_by = max(1, int(quota)), "cgroup quota"
@@ -98,7 +98,7 @@ def memory_allotted(*, cgroup_root: Path = CGROUP_ROOT, proc: Path = PROC) -> Me
         total_bytes, available_bytes = machine.total, machine.available
     except Exception:  # psutil's errors differ by system, and a missing gauge is no reason to stop
         total_bytes, available_bytes = None, None
-    limits = [limit for group in _own_groups("memory", cgroup_root, proc) if (limit := _memory_limit(group))]
+    limits = [limit for group in own_groups("memory", cgroup_root, proc) if (limit := _memory_limit(group))]
     limits = [limit for limit in limits if limit[0] < (total_bytes or NO_LIMIT_BYTES)]
     if not limits:
         return Memory(total_bytes=total_bytes, available_bytes=available_bytes, limited_by=None)
@@ -143,8 +143,8 @@ def gpus() -> GpuReport:
     except pynvml.NVMLError as error:
         return GpuReport(missing=_why_no_nvml(error))
     try:
-        driver = _ask(pynvml.nvmlSystemGetDriverVersion)
-        cuda = _ask(pynvml.nvmlSystemGetCudaDriverVersion_v2)
+        driver = ask(pynvml.nvmlSystemGetDriverVersion)
+        cuda = ask(pynvml.nvmlSystemGetCudaDriverVersion_v2)
         driver_cuda = f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else None
         count = pynvml.nvmlDeviceGetCount()
         found = tuple(_gpu(index, driver) for index in range(count))
@@ -153,40 +153,40 @@ def gpus() -> GpuReport:
     except pynvml.NVMLError as error:
         return GpuReport(missing=_why_no_nvml(error))
     finally:
-        _ask(pynvml.nvmlShutdown)
+        ask(pynvml.nvmlShutdown)
 
 
 def _gpu(index: int, driver: str | None) -> Gpu:
     import pynvml
 
-    handle = _ask(pynvml.nvmlDeviceGetHandleByIndex, index)
+    handle = ask(pynvml.nvmlDeviceGetHandleByIndex, index)
     if handle is None:  # a GPU that fell off the bus still counts as one
         return Gpu(index=index, driver=driver)
     # The first version counts what the driver reserves for itself as used; only old drivers need it.
-    memory = _ask(pynvml.nvmlDeviceGetMemoryInfo, handle, pynvml.nvmlMemory_v2)
-    memory = memory or _ask(pynvml.nvmlDeviceGetMemoryInfo, handle)
-    busy = _ask(pynvml.nvmlDeviceGetUtilizationRates, handle)
-    power_mw = _ask(pynvml.nvmlDeviceGetPowerUsage, handle)
-    power_limit_mw = _ask(pynvml.nvmlDeviceGetEnforcedPowerLimit, handle)
+    memory = ask(pynvml.nvmlDeviceGetMemoryInfo, handle, pynvml.nvmlMemory_v2)
+    memory = memory or ask(pynvml.nvmlDeviceGetMemoryInfo, handle)
+    busy = ask(pynvml.nvmlDeviceGetUtilizationRates, handle)
+    power_mw = ask(pynvml.nvmlDeviceGetPowerUsage, handle)
+    power_limit_mw = ask(pynvml.nvmlDeviceGetEnforcedPowerLimit, handle)
     return Gpu(
         index=index,
-        name=_ask(pynvml.nvmlDeviceGetName, handle),
+        name=ask(pynvml.nvmlDeviceGetName, handle),
         memory_bytes=None if memory is None else int(memory.total),
         used_bytes=None if memory is None else int(memory.used),
         driver=driver,
-        temperature_c=_ask(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU),
+        temperature_c=ask(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU),
         busy_percent=None if busy is None else int(busy.gpu),
         power_w=None if power_mw is None else power_mw / 1000,
         power_limit_w=None if power_limit_mw is None else power_limit_mw / 1000,
-        clock_mhz=_ask(pynvml.nvmlDeviceGetClockInfo, handle, pynvml.NVML_CLOCK_SM),
-        clock_max_mhz=_ask(pynvml.nvmlDeviceGetMaxClockInfo, handle, pynvml.NVML_CLOCK_SM),
+        clock_mhz=ask(pynvml.nvmlDeviceGetClockInfo, handle, pynvml.NVML_CLOCK_SM),
+        clock_max_mhz=ask(pynvml.nvmlDeviceGetMaxClockInfo, handle, pynvml.NVML_CLOCK_SM),
         # Some virtual machines answer 0 lanes, which is no width.
-        pcie_width=_ask(pynvml.nvmlDeviceGetCurrPcieLinkWidth, handle) or None,
-        pcie_width_max=_ask(pynvml.nvmlDeviceGetMaxPcieLinkWidth, handle) or None,
+        pcie_width=ask(pynvml.nvmlDeviceGetCurrPcieLinkWidth, handle) or None,
+        pcie_width_max=ask(pynvml.nvmlDeviceGetMaxPcieLinkWidth, handle) or None,
     )
 
 
-def _ask(question: Callable[..., Any], *about: object) -> Any:
+def ask(question: Callable[..., Any], *about: object) -> Any:
     """NVML's answer, or None where this GPU, driver or user gets none: each gauge fails alone."""
     import pynvml
 
@@ -218,7 +218,7 @@ def _affinity() -> int | None:
         return None
 
 
-def _own_groups(controller: str, cgroup_root: Path, proc: Path) -> list[Path]:
+def own_groups(controller: str, cgroup_root: Path = CGROUP_ROOT, proc: Path = PROC) -> list[Path]:
     """The folders of this process's cgroups for one controller, v1 and v2, from its own up to the root."""
     # Some sandboxes show the tree but not our place in it; then its root is the best guess.
     memberships = _read(proc / "self" / "cgroup") or f"0::/\n1:{controller}:/"
@@ -239,7 +239,7 @@ def _own_groups(controller: str, cgroup_root: Path, proc: Path) -> list[Path]:
     return folders
 
 
-def _quota_cores(group: Path) -> float | None:
+def quota_cores(group: Path) -> float | None:
     """The cores' worth of time a group may use, or None for no limit."""
     both = (_read(group / "cpu.max") or "").split()
     quota, period = both if len(both) == 2 else (_read(group / f"cpu.cfs_{name}_us") for name in ("quota", "period"))

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from stoker.config import AugmentConfig, DataConfig, ImageConfig, LoaderConfig, ModelConfig
+from stoker.config import AugmentConfig, Config, DataConfig, ImageConfig, LoaderConfig, ModelConfig
 from stoker.data import sources
 from stoker.data.index import Index
 from stoker.data.loader import Batch, Loader
@@ -99,6 +99,13 @@ class Classify:
         """Mixed precision as the settings say."""
         dtype = torch.float16 if self.network.amp == "fp16" else torch.bfloat16
         return torch.autocast(device.type, dtype=dtype, enabled=self.network.amp != "off")
+
+
+def task_of(config: Config) -> Classify:
+    """What a run's network is taught to do, as its settings say."""
+    return Classify(
+        data=config.data, image=config.image, augment=config.augment, loader=config.loader, network=config.model
+    )
 
 
 @functools.lru_cache

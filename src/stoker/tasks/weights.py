@@ -1,7 +1,6 @@
 """Where a network's first weights come from: timm, torchvision, a file, an export, or another run."""
 
 import argparse
-import hashlib
 import io
 import json
 import re
@@ -15,19 +14,15 @@ import torch
 from safetensors.torch import load as tensors_of
 from torch import Tensor
 
-from stoker import records, runs, settings
+from stoker import checkpoint, records, runs, settings
 from stoker.config import Config
 from stoker.errors import Problem
 from stoker.runs import Run
 from stoker.tasks import blurpool, exported
-from stoker.tasks.matching import Matched, Pretrained, give
-
-__all__ = ["Matched", "Pretrained", "Traits", "give", "read", "traits"]
+from stoker.tasks.matching import Pretrained
 
 PRETRAINED = "pretrained"
 FILES = (".safetensors", ".pth", ".pt", ".bin")
-# The files of a checkpoint that hold weights. The averaged ones are laid over the others.
-MODEL, EMA, MANIFEST = "model.safetensors", "ema.safetensors", "manifest.json"
 # Where training programs put weights into a file with other things: timm, torchvision, Lightning and many more.
 INSIDE = ("state_dict_ema", "model_ema", "state_dict", "model")
 # What DataParallel and torch.compile put before every name.
@@ -211,10 +206,10 @@ class Found:
 def found(weights: str) -> Found:
     """The run and the checkpoint that are meant by a run, its name, or the path of a checkpoint or a pointer to one."""
     path = Path(weights)
-    if (path / MODEL).is_file():
+    if (path / checkpoint.MODEL).is_file():
         return Found(run=Run(path.absolute().parent.parent), checkpoint=path)
     beside = Run(path.parent)
-    if beside.config.exists() and (named := pointed(beside, path.name)):
+    if beside.config.exists() and (named := checkpoint.pointed(path)):
         return Found(run=beside, checkpoint=named)
     try:
         run = runs.open_run(path)
@@ -224,14 +219,8 @@ def found(weights: str) -> Found:
             f"the weights {weights}: that {state}",
             fix=f"give pretrained, a file ({', '.join(FILES)}) or a run; {problem.fix}",
         ) from None
-    return Found(run=run, checkpoint=pointed(run, "best") or pointed(run, "latest"))
-
-
-def pointed(run: Run, name: str) -> Path | None:
-    """The checkpoint that a pointer names."""
-    pointer = run.pointer(name)
-    text = pointer.read_text(errors="replace").strip() if pointer.is_file() and pointer.stat().st_size < 64 else ""
-    return run.checkpoints / text if text.isdigit() else None
+    place = checkpoint.pointed(run.pointer("best")) or checkpoint.pointed(run.pointer("latest"))
+    return Found(run=run, checkpoint=place)
 
 
 def run_config(run: Run) -> Config | None:
@@ -260,28 +249,32 @@ def of_run(place: Found) -> Pretrained:
     """The weights of a run at a checkpoint: the averaged ones where it keeps any."""
     if place.checkpoint is None:
         raise Problem(f"{place.run.folder} has no checkpoint yet", fix=f"train it: stoker work {place.run.folder}")
+    files = weight_files(place.checkpoint)
     tensors: dict[str, Tensor] = {}
-    for name in (MODEL, EMA):
-        if name == MODEL or (place.checkpoint / name).exists():
-            tensors |= loaded(place.checkpoint / name, whole_bytes(place.checkpoint, name))
+    # The averaged ones are laid over the others.
+    for name in (checkpoint.MODEL, checkpoint.EMA):
+        if name in files:
+            tensors |= loaded(place.checkpoint / name, files[name])
     config = run_config(place.run)
     classes = tuple(plain_values(place.run.classes)) if place.run.classes.exists() else None
     model = config.model.model if config else None
     return pretrained(tensors, source=str(place.checkpoint), classes=classes, model=model)
 
 
-def whole_bytes(checkpoint: Path, name: str) -> bytes:
-    """A file of a checkpoint, checked against its hash where it has one."""
-    data = file_bytes(checkpoint / name)
-    manifest = checkpoint / MANIFEST
-    if manifest.exists():
-        said = plain_values(manifest).get(name, {}).get("sha256")
-        if said != hashlib.sha256(data).hexdigest():
-            raise Problem(
-                f"{checkpoint / name} has not the hash that {MANIFEST} says: it is not whole",
-                fix=f"give another checkpoint folder beside {checkpoint}",
-            )
-    return data
+def weight_files(place: Path) -> dict[str, bytes]:
+    """The files of a checkpoint that hold weights, checked against their hashes where they have any."""
+    names = (checkpoint.MODEL, checkpoint.EMA)
+    if (place / checkpoint.MODEL).exists() and not (place / checkpoint.MANIFEST).exists():
+        return {name: file_bytes(place / name) for name in names if (place / name).exists()}
+    try:
+        files = checkpoint.read(place, only=names)
+        if checkpoint.MODEL not in files:
+            raise checkpoint.Torn(f"{place / checkpoint.MANIFEST} has no {checkpoint.MODEL}")
+        return files
+    except checkpoint.Torn as error:
+        raise Problem(
+            f"this checkpoint is not whole: {error}", fix=f"give another checkpoint folder beside {place}"
+        ) from None
 
 
 def plain_values(path: Path) -> Any:

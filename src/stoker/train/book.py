@@ -2,6 +2,7 @@
 
 import collections
 import math
+import socket
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -57,6 +58,7 @@ class Book:
         self._step = self._samples = 0
         self._read = self._decode = 0.0
         self._bad_told: set[str] = set()
+        self._threads = self._sent_bytes = 0
         self._waiting: collections.deque[tuple[Path, Any]] = collections.deque()
         """lines that the disk had no room for"""
 
@@ -91,7 +93,8 @@ class Book:
         if config.model.compile:
             say("note     the network is compiled in the first step, which can take minutes")
         if world.size > 1:
-            sent = units.bytes_text(dist.sent_bytes(state.network, config.many.compress))
+            self._sent_bytes = dist.sent_bytes(state.network, config.many.compress)
+            sent = units.bytes_text(self._sent_bytes)
             say(f"many     {sent} of gradients a step from each process, compression {config.many.compress}")
         if world.size > 1 and config.many.compress == "powersgd":
             say("note     powersgd keeps a memory that is not saved: after an interruption the weights differ a little")
@@ -123,11 +126,11 @@ class Book:
     def begin(self, state: TrainState, route: Route, batches: Loader, *, threads: int) -> None:
         """Follow the run from where it is: at a start, and after a setback."""
         self.route = self.screen.route = route
-        self.batches = batches
+        self.batches, self._threads = batches, threads
         self._step, self._read, self._decode = state.at.step, 0.0, 0.0
         self._samples = self.samples
         atom = max(-(-stage.batch // route.atoms) * stage.resolution**2 for stage in route.stages)
-        most = units.bytes_text(batches.most_bytes(1, math.isqrt(atom)))
+        most = units.bytes_text(batches.most_bytes(atom))
         is_native = native.library() is not None and (batches.index.codec != OTHER).mean() > 0.5
         decoder = native.built_with() if is_native else f"Pillow (at most {MOST_PILLOW_THREADS} of them at once)"
         self.screen.say(f"loader   {units.count_text(threads, 'decode thread')}, {decoder}, at most {most} of memory")
@@ -153,6 +156,7 @@ class Book:
     def line(self, state: TrainState, sums: torch.Tensor, *, rate: float, epoch: int) -> None:
         """Write down the scores and the time since the last line, and start the next."""
         settle(self.site.device, self.site.clock)
+        self._tell_peers_apart()
         dist.add_up(sums, self.site.world)
         values = sums.tolist()
         sums.zero_()
@@ -171,9 +175,20 @@ class Book:
         if not divergence.is_hopeless(scores["loss"], classes=self.classes):
             state.at.sound_step = max(state.at.sound_step, state.at.step - 1)
 
+    def _tell_peers_apart(self) -> None:
+        """Tell a slow wire from a slow peer: who comes last to an exchange waits for the wire alone."""
+        clock, world = self.site.clock, self.site.world
+        mine = clock.steps_over()
+        if world.size > 1 and mine:
+            every = torch.zeros(world.size, len(mine), dtype=torch.float64, device=self.site.device)
+            every[world.rank] = torch.tensor(mine, dtype=torch.float64)
+            dist.add_up(every, world)
+            clock.waited(sum(mine) - float(every.min(dim=0).values.sum()))
+
     def _ledger_row(self, state: TrainState) -> Pulse:
         clock, loader, world = self.site.clock, self.batches, self.site.world
-        seconds, steps, samples = clock.interval(), state.at.step - self._step, self.samples - self._samples
+        steps, samples = state.at.step - self._step, self.samples - self._samples
+        seconds = clock.interval(steps=steps)
         self._step, self._samples = state.at.step, self.samples
         row = LedgerRow(
             at=time.time(),
@@ -188,6 +203,10 @@ class Book:
             read_seconds=loader.read_seconds - self._read,
             decode_seconds=loader.decode_seconds - self._decode,
             device=str(self.site.device),
+            host=socket.gethostname(),
+            threads=self._threads,
+            pure_seconds=clock.pure_seconds,
+            sent_bytes=self._sent_bytes,
         )
         self._read, self._decode = loader.read_seconds, loader.decode_seconds
         self._write(self.site.run.ledger_of(world.rank), row)

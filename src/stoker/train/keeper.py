@@ -12,11 +12,10 @@ from concurrent.futures import TimeoutError as TooLate
 from pathlib import Path
 from typing import Self
 
-from stoker import runs, units
+from stoker import checkpoint, runs, units
 from stoker.errors import Problem
 from stoker.records import Event
 from stoker.runs import Run
-from stoker.train import checkpoint
 from stoker.train import mirror as mirrors
 from stoker.train import state as states
 
@@ -40,10 +39,6 @@ class Keeper:
 
     def __init__(self, run: Run, *, keep_last: int, mirror: Path | None) -> None:
         self.run, self.keep_last, self.mirror = run, keep_last, mirror
-        self.saved_steps = set(checkpoint.steps(run))
-        """steps whose checkpoints are on disk"""
-        self.bytes: int | None = None
-        """size of the last checkpoint written"""
         self.write_seconds: float | None = None
         """from taking up the last snapshot to its checkpoint on disk"""
         self.job_seconds: float | None = None
@@ -145,7 +140,6 @@ class Keeper:
         finally:
             # The snapshot is out of memory by now, however it went.
             self._room.release()
-            self.saved_steps = set(checkpoint.steps(self.run))
         try:
             checkpoint.prune(self.run, keep=self.keep_last, trusted=self._written)
             self.saved_steps = set(checkpoint.steps(self.run))
@@ -171,7 +165,6 @@ class Keeper:
                 checkpoint.remove(self.run, old)
             checkpoint.write(self.run, step, files)
         self._written.add(step)
-        self.bytes = size
 
     def _name(self, step: int, name: str) -> None:
         if checkpoint.folder(self.run, step).exists():
@@ -189,7 +182,6 @@ class Keeper:
                 mirrors.remove_after(self.run, self.mirror, step)
         except (Problem, OSError) as error:
             self._reported("not-removed", f"checkpoints after step {step} are not removed", error)
-        self.saved_steps = set(checkpoint.steps(self.run))
 
     def _mirror(self, step: int | None) -> None:
         if self.mirror is not None:

@@ -5,11 +5,10 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from stoker import records, runs, settings
+from stoker import checkpoint, records, runs, settings
+from stoker.checkpoint import Torn
 from stoker.errors import Problem
 from stoker.runs import Run
-from stoker.train import checkpoint
-from stoker.train.checkpoint import Torn
 
 
 def check(mirror: Path, run: Run | None = None) -> None:

@@ -23,8 +23,7 @@ from stoker.data.sources import Dataset
 from stoker.errors import Problem
 from stoker.machine.interrupts import StopRequest
 from stoker.runs import Run
-from stoker.tasks import Task, weights
-from stoker.tasks.classify import Classify
+from stoker.tasks import Task, classify, weights
 from stoker.train import curve, fixed, memory, optim, start, step
 from stoker.train.ledger import Ledger
 from stoker.train.site import Site, decode_threads
@@ -101,9 +100,7 @@ def prepared(config: Config, *, show: bool) -> Trial:
     config = settings.with_values(config, {**fixed.fixed_settings(config, world), "compile": False})
     device = dist.choose_device(config.model.device, world)
     start.pin_arithmetic(config.model, device)
-    task = Classify(
-        data=config.data, image=config.image, augment=config.augment, loader=config.loader, network=config.model
-    )
+    task = classify.task_of(config)
     data = task.open(seed=config.train.seed, show=show)
     if config.train.batch == "auto":
         batch = fixed.batch_that_fits(config, task, data, world, device, show=show)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import torch
 
-from stoker import dist
+from stoker import checkpoint, dist
 from stoker.config import SaveConfig
 from stoker.records import Event
-from stoker.train import checkpoint, keeper
+from stoker.train import keeper
 from stoker.train import state as states
 from stoker.train.divergence import Found
 from stoker.train.keeper import Keeper
@@ -48,6 +48,10 @@ class Saves:
         """Take up a state: one that is on disk already, or the beginning of a run, which then is the first saved."""
         if not is_new:
             self.saved_step = state.at.step
+            # Where later checkpoints are torn, this one may be known to be well without knowing it itself.
+            known = checkpoint.pointed_step(self.site.run.pointer("sound"))
+            if known is not None and known <= state.at.step:
+                state.at.sound_step = max(state.at.sound_step, known)
             # A kill may have come between the checkpoint and its name.
             self.save(state, torch.zeros(scores + 1))
             return
@@ -146,10 +150,9 @@ class Saves:
         if self.keeper is not None:
             self.keeper.remove_after(state.at.sound_step)
         dist.barrier(self.site.world)
-        from_step, sound = state.at.step, state.at.sound_step
-        torn = states.load_newest(self.site.run, state)
+        from_step = state.at.step
+        states.load_newest(self.site.run, state, at_most=state.at.sound_step)
         self.saved_step = None
-        assert state.at.step <= sound, torn
         # All was well after it: it is what the next setback goes back to, as long as nothing later is known to be so.
         state.at.sound_step = state.at.step
         if state.scaler.is_enabled():

@@ -1,9 +1,9 @@
 """How a run's state comes back from disk. How it gets there: keeper.py."""
 
-from stoker import records, runs
+from stoker import checkpoint, records, runs
 from stoker.errors import Problem
 from stoker.records import LedgerRow
-from stoker.train import checkpoint, ledger
+from stoker.train import ledger
 from stoker.train import state as states
 from stoker.train.site import Site
 from stoker.train.state import Position, TrainState

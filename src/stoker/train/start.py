@@ -7,14 +7,14 @@ import torch
 from torch.amp.grad_scaler import GradScaler
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from stoker import runs
+from stoker import checkpoint, runs
 from stoker.config import Config, ModelConfig
 from stoker.data.sources import Dataset
 from stoker.dist import norm
 from stoker.errors import Problem
 from stoker.tasks import Task, matching, weights
 from stoker.tasks.matching import Pretrained
-from stoker.train import average, checkpoint, optim, saving, step
+from stoker.train import average, optim, saving, step
 from stoker.train.site import Site
 from stoker.train.state import Position, TrainState
 

@@ -13,15 +13,15 @@ import torch
 from safetensors.torch import load as tensors_of
 from torch.amp.grad_scaler import GradScaler
 
-from stoker import records
+from stoker import checkpoint, records
+from stoker.checkpoint import EMA, MODEL, OPTIMIZER, STATE
 from stoker.dist import World
 from stoker.errors import Problem
 from stoker.records import Seconds
 from stoker.runs import Run
-from stoker.train import checkpoint, tensors
+from stoker.train import tensors
 from stoker.train.divergence import Trend
 
-MODEL, OPTIMIZER, EMA, STATE = "model.safetensors", "optimizer.safetensors", "ema.safetensors", "state.json"
 VERSION = 1
 GROUP = "group."
 
@@ -201,15 +201,25 @@ def check_weights(
     )
 
 
-def load_newest(run: Run, state: TrainState) -> list[str]:
-    """Bring a state to the newest whole checkpoint, if there is any. Returns what is wrong with newer ones."""
+def load_newest(run: Run, state: TrainState, *, at_most: int | None = None) -> list[str]:
+    """Bring a state to the newest whole checkpoint, if there is any. Returns what is wrong with newer ones.
+
+    Where a step is given, later checkpoints are not taken, and it is a Problem if no other is whole.
+    """
     torn = []
     for step in checkpoint.steps(run):
+        if at_most is not None and step > at_most:
+            continue
         place = checkpoint.folder(run, step)
         try:
             from_files(state, checkpoint.read(place), where=str(place))
         except checkpoint.Torn as error:
             torn.append(str(error))
         else:
-            break
+            return torn
+    if at_most is not None:
+        raise Problem(
+            "; ".join([f"{run.folder} has no whole checkpoint up to step {at_most}, where it was last well", *torn]),
+            fix="begin a new run with another --name, and with a lower --lr if this one diverged",
+        )
     return torn

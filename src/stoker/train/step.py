@@ -3,6 +3,7 @@
 What a step does to the weights does not depend on how many processes share its atoms.
 """
 
+import contextlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,7 +55,9 @@ def geared(config: Config, state: TrainState, task: Task, site: Site) -> Gear:
     gear = Gear(
         config=config,
         state=state,
-        model=dist.wrapped(state.network, site.world, site.device, exact=config.model.exact, compress=compress),
+        model=dist.wrapped(
+            state.network, site.world, site.device, exact=config.model.exact, compress=compress, clock=site.clock
+        ),
         task=task,
         site=site,
         statistics=Statistics(state.network),
@@ -99,6 +102,8 @@ def attempted(gear: Gear, batches: Loader, *, atoms: int, compute: str) -> torch
         with clock.into("data_wait"):
             site.watch.at(state.at.step, "data_wait")
             batch = awaited(batches, site)
+        if atom == mine[0]:
+            clock.begin_step(is_new=compute == "compile")
         with clock.into("transfer"):
             inputs = task.moved(batch, device)
         with clock.into(compute), dist.quietly(gear.model, last=atom == mine[-1]):
@@ -110,7 +115,7 @@ def attempted(gear: Gear, batches: Loader, *, atoms: int, compute: str) -> torch
             state.scaler.scale(loss * (batch.plan.share * world.size)).backward()
             gear.statistics.end_atom(batch.plan.share)
             sums += scores
-    with clock.into("comm"):
+    with clock.into("comm") if world.size > 1 else contextlib.nullcontext():
         site.watch.at(state.at.step, "comm")
         dist.average(gear.model, world, compress=gear.config.many.compress)
         gear.statistics.end_step(world)
@@ -129,6 +134,7 @@ def update(gear: Gear, *, rate: float) -> None:
         state.scaler.update()
         state.optimizer.zero_grad(set_to_none=True)
         gear.average.follow(step=state.at.step)
+    gear.site.clock.end_step()
 
 
 def abandon(gear: Gear) -> None:

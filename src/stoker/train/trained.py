@@ -7,17 +7,16 @@ from pathlib import Path
 
 import torch
 
-from stoker import dist, records, runs, settings
+from stoker import checkpoint, dist, records, runs, settings
 from stoker.config import Config, ImageConfig
 from stoker.dist import World
 from stoker.errors import Problem
 from stoker.runs import Run
-from stoker.tasks import exported, labels, networks, weights
-from stoker.tasks.classify import MEAN, STD, Classify
+from stoker.tasks import exported, labels, matching, networks, weights
+from stoker.tasks.classify import MEAN, STD, Classify, task_of
 from stoker.tasks.exported import Exported
 from stoker.tasks.labels import Labels
-from stoker.tasks.weights import Pretrained
-from stoker.train import checkpoint
+from stoker.tasks.matching import Pretrained
 from stoker.train import state as states
 from stoker.train.fixed import RESOLUTION
 
@@ -85,7 +84,7 @@ def of_run(run: Run, *, model: str, name: str) -> Answerer:
         raise Problem(f"this checkpoint is not whole: {error}", fix="give another with --checkpoint") from None
     states.load_weights(network, files, where=str(place))
     found = ready(config, task, network, labels.named(classes), source=str(place))
-    return replace(found, is_average=states.EMA in files, run=run)
+    return replace(found, is_average=checkpoint.EMA in files, run=run)
 
 
 def of_file(source: str, model: str) -> Answerer:
@@ -136,13 +135,6 @@ def ready(config: Config, task: Classify, network: torch.nn.Module, known: Label
     )
 
 
-def task_of(config: Config) -> Classify:
-    """What a run's network was taught to do."""
-    return Classify(
-        data=config.data, image=config.image, augment=config.augment, loader=config.loader, network=config.model
-    )
-
-
 def describe(net: Answerer) -> Exported:
     """What one must know to use a network elsewhere."""
     image = net.config.image
@@ -165,7 +157,7 @@ def outputs(given: Pretrained, model: str) -> int:
     if name in given.tensors:
         return len(given.tensors[name])
     # This refuses weights of which little fits, and says what they would fit.
-    weights.give(network, given, model=model)
+    matching.give(network, given, model=model)
     raise Problem(
         f"{given.source} holds no {name}, the last layer of {model}",
         fix="give weights with their last layer, or train one: stoker train --weights ...",

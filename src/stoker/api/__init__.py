@@ -9,23 +9,50 @@ from typing import TYPE_CHECKING, Any
 from stoker import dist, progress, recipes, records, runs, settings
 from stoker import doctor as doctors
 from stoker import work as works
+from stoker.api.benches import bench_ledger, bench_loader, bench_resume, bench_step
 from stoker.config import Config
 from stoker.data import inspection
 from stoker.data.inspection import Inspection
 from stoker.doctor import MachineProfile
 from stoker.errors import Problem
-from stoker.machine import gauges, verdict
+from stoker.machine import evidence, gauges, verdict
 from stoker.machine.verdict import Verdict
-from stoker.records import LedgerRow, RunRecord
+from stoker.plan import asking, history
+from stoker.plan.history import History
+from stoker.plan.outlook import Plan
+from stoker.plan.prospect import Ask
+from stoker.records import RunRecord
 
 if TYPE_CHECKING:
-    from stoker.bench.loader import LoaderBench
-    from stoker.bench.resume import ResumeBench
-    from stoker.bench.step import StepBench
     from stoker.data.packing import Packed
     from stoker.train.answers import Answer, Scores
     from stoker.train.export import Export
     from stoker.train.range_test import RangeTest
+
+
+__all__ = [
+    "Ask",
+    "Trained",
+    "as_json",
+    "bench_ledger",
+    "bench_loader",
+    "bench_resume",
+    "bench_step",
+    "configured",
+    "doctor",
+    "eval",
+    "export",
+    "extended",
+    "inspect",
+    "lr_find",
+    "pack",
+    "plan",
+    "plans",
+    "predict",
+    "train",
+    "why",
+    "work",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,20 +192,15 @@ def work(run: str | Path, *, show: bool = True) -> Trained:
 def why(run: str | Path) -> Verdict:
     """Where a run's time went and what limits it; for running, finished and killed runs."""
     opened = runs.open_run(Path(run))
-    return verdict.judge(records.read_lines(opened.ledger, LedgerRow), state=_state_text(opened))
+    return verdict.judge(evidence.gather(opened))
 
 
-def _state_text(run: runs.Run) -> str:
-    """What a run is doing, in words."""
-    record = records.read_record(run.record)
-    if record.status == "running":
-        return "running" if runs.is_held(run) else "killed; the same command again goes on"
-    return f"{record.status}: {record.why}" if record.why else record.status
-
-
-def doctor(disk: str | Path = ".") -> MachineProfile:
-    """What this machine is, what is wrong with it, and how to fix it."""
-    return doctors.examine(Path(disk))
+def doctor(
+    disk: str | Path | None = None, *, data: str | None = None, peer: str | None = None, again: bool = False,
+    show: bool = True,
+) -> MachineProfile:  # fmt: skip
+    """What this machine is and does, what is wrong with it, and how to fix it."""
+    return doctors.measure(Path(disk) if disk else None, data=data, peer=peer, again=again, show=show)
 
 
 def inspect(
@@ -252,46 +274,17 @@ def export(
     return exports.export(trained.load(what, model=model, name=checkpoint), Path(dest), onnx=onnx)
 
 
-def bench_loader(
-    data: str = "dials:2000x256", *, resolution: int = 224, workers: int = 0, rounds: int = 5, repeat: int = 0,
-    peers: str = "", show: bool = True,
-) -> "LoaderBench":  # fmt: skip
-    """How fast samples are made ready, against other loaders on the same files with as many cores."""
-    from stoker.bench import loader
-
-    allotted = gauges.cores_allotted().allotted
-    if not 0 <= workers <= allotted:
-        raise Problem(
-            f"{workers} workers were asked for, and {allotted} cores are allotted", fix=f"give 1 to {allotted}, or 0"
-        )
-    if rounds < 1 or repeat < 0:
-        raise Problem(f"rounds is {rounds} and repeat is {repeat}", fix="give 1 round or more, and 0 or more to repeat")
-    cores = workers or allotted
-    return loader.compare(
-        data, resolution=resolution, workers=cores, rounds=rounds, repeat=repeat, keys=peers, show=show
-    )
+def plan(
+    recipe: str | None = None, *, config: Config | None = None, ask: Ask | None = None, show: bool = True, **values: Any
+) -> Plan:  # fmt: skip
+    """What a run will take on this machine and on others, from a short probe of its recipe here."""
+    config = settings.with_values(configured(recipe) if config is None else config, values)
+    return asking.answered(config, ask or Ask(), show=show)
 
 
-def bench_step(
-    model: str = "resnet18", *, resolution: int = 0, batch: int = 0, rounds: int = 5, steps: int = 0,
-    device: str = "auto", amp: str = "off", show: bool = True,
-) -> "StepBench":  # fmt: skip
-    """What the loop around the network costs, against one written by hand; 0 takes what suits the device."""
-    from stoker.bench import step
-
-    load = step.Load(model=model, resolution=resolution, batch=batch, device=device, amp=amp)
-    return step.measure(load, rounds=rounds, steps=steps, show=show)
-
-
-def bench_resume(
-    model: str = "resnet50", *, resolution: int = 0, batch: int = 0, rounds: int = 5, device: str = "auto",
-    amp: str = "off", show: bool = True,
-) -> "ResumeBench":  # fmt: skip
-    """What saving, stopping and going on cost, against bare copies and torch.save; 0 takes what suits the device."""
-    from stoker.bench import resume
-
-    load = resume.Load(model=model, resolution=resolution, batch=batch, device=device, amp=amp)
-    return resume.measure(load, rounds=rounds, show=show)
+def plans(folder: str | Path = runs.ROOT) -> History:
+    """The plans of all runs of a folder against what came of them."""
+    return history.over(sorted(path.parent for path in Path(folder).glob("*/plan.json")))
 
 
 def as_json(value: Any) -> Any:

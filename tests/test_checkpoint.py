@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from stoker import runs
+from stoker import checkpoint, runs
+from stoker.checkpoint import Torn
 from stoker.config import Config
 from stoker.errors import Problem
 from stoker.runs import Run
-from stoker.train import checkpoint
-from stoker.train.checkpoint import Torn
 
 FILES = {"a.bin": bytes(range(256)) * 40, "b.json": b"{}"}
 DAMAGES = ["truncated", "flipped", "half a folder", "no manifest", "manifest flipped", "manifest of another kind"]

@@ -1,4 +1,4 @@
-"""Checkpoints on disk: folders with a hash manifest, renamed into place whole. Knows files, not what they mean."""
+"""Checkpoints on disk: folders with a hash manifest, renamed into place whole. Knows files, not what is in them."""
 
 import contextlib
 import hashlib
@@ -14,6 +14,8 @@ from stoker.errors import Problem
 from stoker.runs import Run
 
 MANIFEST = "manifest.json"
+# What a run saves.
+MODEL, OPTIMIZER, EMA, STATE = "model.safetensors", "optimizer.safetensors", "ema.safetensors", "state.json"
 KEPT = 2
 # A manifest, folders, pointers and lines of metrics need some space too.
 SLACK_BYTES = 10**6
@@ -103,9 +105,9 @@ def manifest_of(dest: Path) -> dict[str, dict[str, Any]]:
         raise Torn(f"{dest}: {error!r}" if isinstance(error, KeyError) else f"{dest}: {error}") from None
 
 
-def read(dest: Path) -> dict[str, bytes]:
-    """The files of a checkpoint, each checked against its hash."""
-    manifest = manifest_of(dest)
+def read(dest: Path, *, only: Container[str] | None = None) -> dict[str, bytes]:
+    """The files of a checkpoint, or those of them that are asked for, each checked against its hash."""
+    manifest = {name: entry for name, entry in manifest_of(dest).items() if only is None or name in only}
     try:
         files = {name: (dest / name).read_bytes() for name in manifest}
     except (OSError, ValueError) as error:
@@ -145,8 +147,8 @@ def newest_whole(run: Run, *, trusted: Container[int] = ()) -> int | None:
 def find(run: Run, name: str) -> Path:
     """A checkpoint by the name of its pointer (latest, best, epoch_N), its step, or the path of either."""
     for pointer in (run.pointer(name), Path(name)):
-        if (step := pointed_step(pointer)) is not None:
-            return folder(Run(pointer.parent), step)
+        if (place := pointed(pointer)) is not None:
+            return place
     for candidate in (folder(run, int(name)) if name.isdigit() else Path(name), Path(name)):
         if (candidate / MANIFEST).exists():
             return candidate
@@ -168,6 +170,12 @@ def pointed_step(pointer: Path) -> int | None:
     if pointer.is_file() and pointer.stat().st_size < 64 and (text := pointer.read_text("latin-1").strip()).isdecimal():
         return int(text)
     return None
+
+
+def pointed(pointer: Path) -> Path | None:
+    """Where the checkpoint is that a pointer names."""
+    step = pointed_step(pointer)
+    return None if step is None else folder(Run(pointer.parent), step)
 
 
 def named(run: Run) -> dict[str, int]:
@@ -206,10 +214,10 @@ def remove_after(run: Run, step: int) -> None:
     good = next((earlier for earlier in steps(run) if earlier <= step and not is_torn(folder(run, earlier))), None)
     if good is None:
         return
-    for name, pointed in named(run).items():
-        if pointed > step and name == "latest":
+    for name, named_step in named(run).items():
+        if named_step > step and name == "latest":
             point(run, name, good)
-        elif pointed > step:
+        elif named_step > step:
             run.pointer(name).unlink(missing_ok=True)
     for later in steps(run):
         if later > step:

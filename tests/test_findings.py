@@ -1,18 +1,10 @@
-import json
-import os
-import sys
-import warnings
-from collections.abc import Callable
-from dataclasses import asdict, replace
-from pathlib import Path
-from types import SimpleNamespace
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from stoker import doctor, findings
+from stoker import findings
 from stoker.findings import Finding, TorchReport
-from stoker.machine import gauges
 from stoker.machine.gauges import Cores, Disk, Gpu, GpuReport, Memory
 
 GIB = 2**30
@@ -277,119 +269,3 @@ def test_several_troubles_are_all_named() -> None:
         packages={},
     )
     assert len(found) == 3
-
-
-class Tensor:
-    """Stands for a tensor on the GPU whose every sum is the next of the given numbers."""
-
-    def __init__(self, sums: list[float]) -> None:
-        self.sums = sums
-
-    def __matmul__(self, other: "Tensor") -> "Tensor":
-        return self
-
-    def sum(self) -> "Tensor":
-        return self
-
-    def item(self) -> float:
-        return self.sums.pop(0)
-
-
-def put_torch(monkeypatch: pytest.MonkeyPatch, *, available: Callable[[], bool], sums: list[float]) -> None:
-    """Puts a made-up torch for CUDA 12.8 where `import torch` finds it."""
-    tensor = Tensor(sums)
-    torch = SimpleNamespace(
-        __version__="2.10.0+cu128",
-        version=SimpleNamespace(cuda="12.8"),
-        backends=SimpleNamespace(cudnn=SimpleNamespace(version=lambda: 91002)),
-        cuda=SimpleNamespace(is_available=available),
-        ones=lambda *shape, device: tensor,
-        nn=SimpleNamespace(functional=SimpleNamespace(conv2d=lambda image, kernel: tensor)),
-    )
-    monkeypatch.setitem(sys.modules, "torch", torch)
-
-
-@pytest.fixture
-def one_h200(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gauges, "gpus", lambda: HEALTHY["gpus"])
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-
-
-def bad(profile: doctor.MachineProfile) -> list[str]:
-    return [finding.what for finding in profile.findings if finding.level == "bad"]
-
-
-def test_this_machine_is_examined_into_json(tmp_path: Path) -> None:
-    profile = doctor.examine(tmp_path / "runs")
-    read = json.loads(json.dumps(asdict(profile)))
-    assert read["version"] == 1
-    assert read["torch"]
-    assert read["disk"]["folder"] == str(tmp_path)
-    assert read["packages"]["safetensors"]
-    assert len(read["findings"]) >= 6
-
-
-def test_a_machine_without_torch_is_examined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch", None)
-    profile = doctor.examine(tmp_path)
-    assert (profile.torch, profile.torch_cuda, profile.cudnn, profile.cuda_works) == (None, None, None, None)
-    assert any("torch cannot be imported" in what for what in bad(profile))
-
-
-@pytest.mark.usefixtures("one_h200")
-def test_a_gpu_that_computes_rightly_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put_torch(monkeypatch, available=lambda: True, sums=[262144.0, 3888.0])
-    profile = doctor.examine(tmp_path)
-    assert (profile.cuda_works, profile.cudnn, profile.driver_cuda) == (True, "9.10.2", "12.8")
-    assert not any("CUDA" in what for what in bad(profile))
-
-
-@pytest.mark.usefixtures("one_h200")
-def test_a_gpu_that_computes_wrongly_does_not_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put_torch(monkeypatch, available=lambda: True, sums=[262144.0, 3887.0])
-    profile = doctor.examine(tmp_path)
-    assert profile.cuda_works is False
-    assert any("3887.0" in what for what in bad(profile))
-
-
-@pytest.mark.usefixtures("one_h200")
-def test_a_gpu_that_fails_is_named_by_the_errors_first_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put_torch(monkeypatch, available=lambda: True, sums=[])
-
-    def fail(*_: int, device: str) -> None:
-        raise RuntimeError(f"error on {device}\nCompile with TORCH_USE_CUDA_DSA")
-
-    monkeypatch.setattr(sys.modules["torch"], "ones", fail)
-    profile = doctor.examine(tmp_path)
-    assert profile.cuda_works is False
-    assert any(what.endswith(": error on cuda") for what in bad(profile))
-
-
-@pytest.mark.usefixtures("one_h200")
-def test_torchs_warning_about_the_gpu_becomes_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def available() -> bool:
-        warnings.warn("something else", DeprecationWarning, stacklevel=1)
-        warnings.warn("CUDA initialization: unknown error\nmore", UserWarning, stacklevel=1)
-        return False
-
-    put_torch(monkeypatch, available=available, sums=[])
-    profile = doctor.examine(tmp_path)
-    assert profile.cuda_works is None
-    assert any(what.endswith(": CUDA initialization: unknown error") for what in bad(profile))
-
-
-@pytest.mark.usefixtures("one_h200")
-def test_the_hiding_variable_is_read_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put_torch(monkeypatch, available=lambda: False, sums=[])
-    monkeypatch.setitem(os.environ, "CUDA_VISIBLE_DEVICES", "")
-    assert any("CUDA_VISIBLE_DEVICES=''" in what for what in bad(doctor.examine(tmp_path)))
-
-
-@pytest.mark.usefixtures("one_h200")
-def test_a_broken_cudnn_does_not_stop_the_examination(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def mismatch() -> int:
-        raise RuntimeError("cuDNN version incompatibility")
-
-    put_torch(monkeypatch, available=lambda: True, sums=[262144.0, 3888.0])
-    monkeypatch.setattr(sys.modules["torch"].backends.cudnn, "version", mismatch)
-    assert doctor.examine(tmp_path).cudnn is None

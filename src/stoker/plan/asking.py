@@ -1,0 +1,52 @@
+"""A question to `stoker plan`, answered: the data is opened, the recipe probed here, and the rest reckoned."""
+
+import dataclasses
+import time
+
+import psutil
+
+from stoker import dist, progress, settings
+from stoker.config import Config
+from stoker.data import sources
+from stoker.errors import Problem
+from stoker.plan.outlook import Plan
+from stoker.plan.prospect import Ask
+
+SECONDS = 15.0
+
+
+def answered(config: Config, ask: Ask, *, show: bool) -> Plan:
+    """What a run will take. Nothing of it stays; under torchrun all processes probe, and the link between them."""
+    world = dist.world()
+    show = show and world.is_first
+    # What needs no torch comes first: a wrong path is refused at once.
+    sources.prepared(config.data, show=show)
+    progress.say("plan     loading libraries and data", show=show)
+    from stoker.plan import outlook, preflight, probing
+    from stoker.tasks import classify
+    from stoker.train import fixed, loop, start
+
+    device = dist.choose_device(config.model.device, world)
+    dist.start(world, device)
+    config = settings.with_values(config, fixed.fixed_settings(config, world))
+    start.pin_arithmetic(config.model, device)
+    task = classify.task_of(config)
+    data = task.open(seed=config.train.seed, show=show)
+    if config.train.batch == "auto":
+        batch = fixed.batch_that_fits(config, task, data, world, device, show=show)
+        config = settings.with_values(config, {"batch": batch})
+    fixed.check_atoms(config, world)
+    fixed.check_batches(config, data)
+    setup_seconds = time.time() - psutil.Process().create_time()
+    route, here = loop.route_of(config, data), preflight.here(device, setup_seconds=setup_seconds)
+    if route.steps == 0:
+        raise Problem("there is not one whole step in an epoch", fix="give a smaller --batch")
+    found = probing.probed(config, task, data, world, device, seconds=SECONDS, steps=10**9, tries=True, show=show)
+    if world.size > 1 and not ask.gpus:
+        ask = around(ask, world)
+    return outlook.planned(preflight.prospect(config, data, found, here), ask)
+
+
+def around(ask: Ask, world: dist.World) -> Ask:
+    """The same question about as many processes and machines as are here."""
+    return dataclasses.replace(ask, gpus=world.local_size, nodes=max(1, world.size // world.local_size))
