@@ -10,7 +10,7 @@ from typing import Annotated
 
 import tyro
 
-from stoker import api, benches, machine_shown, plans, settings, shown, usage, verdict_shown
+from stoker import api, benches, dist, machine_shown, plans, settings, shown, usage, verdict_shown
 from stoker.config import Config
 from stoker.doctor import flows, network
 from stoker.errors import Problem
@@ -190,7 +190,8 @@ def doctor(
         network.serve(port=port, show=True)
         return 0
     profile = api.doctor(disk, data=data, peer=peer, again=again)
-    is_ill = any(finding.level == "bad" for finding in profile.findings)
+    # A launcher would take an error for a crash, and bury the answer under it.
+    is_ill = any(finding.level == "bad" for finding in profile.findings) and dist.world().size == 1
     return answer(profile, json=json, show=machine_shown.profile, code=1 if is_ill else 0)
 
 

@@ -17,6 +17,7 @@ from stoker.plan.outlook import Plan
 from stoker.plan.prospect import Ask
 
 RATES = {"kbit": 1e3 / 8, "mbit": 1e6 / 8, "gbit": 1e9 / 8}
+NUMBER = r"([0-9]+(?:\.[0-9]+)?)"
 HOURS = {"m": 1 / 60, "min": 1 / 60, "h": 1.0, "hours": 1.0, "d": 24.0, "days": 24.0}
 
 
@@ -32,7 +33,7 @@ class PlanFlags:
     machines: str = "this"
     """machines to compare, with commas: this, and names of the catalogue such as p4d.24xlarge"""
     gpus: int = 0
-    """GPUs (or processes) of each machine; 0 takes all it has, and one process on a CPU"""
+    """GPUs (or processes) of each machine; 0 takes all that a machine of the catalogue has, and those started here"""
     nodes: int = 1
     """machines that train together"""
     link: str = ""
@@ -40,7 +41,7 @@ class PlanFlags:
     target: str = ""
     """a limit to stay within, such as 8h or 20usd"""
     catalogue: Path | None = None
-    """a CSV of machines or GPUs whose rows replace or add to those that ship with Stoker"""
+    """a CSV of machines or GPUs; its rows are laid over those that ship with Stoker"""
     record: bool = False
     """predict nothing: show the plans of all runs here against what came of them"""
     json: bool = False
@@ -83,7 +84,7 @@ def rate(text: str) -> float | None:
     """Bytes a second of a link by its label."""
     if not text:
         return None
-    found = re.fullmatch(r"([0-9.]+)\s*(kbit|mbit|gbit)(/s|ps)?", text.strip().lower())
+    found = re.fullmatch(NUMBER + r"\s*(kbit|mbit|gbit)(/s|ps)?", text.strip().lower())
     if found is None or float(found[1]) <= 0:
         raise Problem(f"--link {text} can't be understood", fix="write it as 100mbit or 10gbit")
     return float(found[1]) * RATES[found[2]]
@@ -94,10 +95,10 @@ def target(text: str) -> tuple[float | None, float | None]:
     if not text:
         return None, None
     plain = text.strip().lower().replace(" ", "")
-    money = re.fullmatch(r"\$([0-9.]+)|([0-9.]+)(usd|dollars|\$)", plain)
+    money = re.fullmatch(rf"\${NUMBER}|{NUMBER}(usd|dollars|\$)", plain)
     if money:
         return None, float(money[1] or money[2])
-    time = re.fullmatch(r"([0-9.]+)(m|min|h|hours|d|days)", plain)
+    time = re.fullmatch(NUMBER + r"(m|min|h|hours|d|days)", plain)
     if time is None:
         raise Problem(f"--target {text} can't be understood", fix="write it as 8h, 90min, 20usd or $20")
     return float(time[1]) * HOURS[time[2]] * 3600, None
@@ -138,7 +139,6 @@ def titled(one: Forecast) -> str:
 def machine(one: Forecast) -> None:
     """What a run takes on a machine, by its parts, and what that rests on."""
     out, parts = shown.console(), one.parts
-    memory = "not measured" if one.memory_bytes is None else units.bytes_text(one.memory_bytes)
     fits = {True: ", which fits", False: ", which does not fit", None: ""}[one.fits]
     slow = f", {one.slowdown:.1f} times slower than without it" if one.limit != "compute" else ""
     named = {
@@ -154,9 +154,11 @@ def machine(one: Forecast) -> None:
         "time": f"{span(one.total)}; an epoch {span(one.epoch)}; a step {span(one.step)}",
         "limit": f"{one.limit}{slow}",
         "parts": f"of a step, each alone: {listed}",
-        "memory": f"{memory} a process{fits}",
-        "dollars": f"{dollars(one.on_demand_dollars)} on demand, {dollars(one.spot_dollars)} spot",
     }
+    if one.memory_bytes is not None:
+        lines["memory"] = f"{units.bytes_text(one.memory_bytes)} a process{fits}"
+    if one.on_demand_dollars is not None or one.spot_dollars is not None:
+        lines["dollars"] = f"{dollars(one.on_demand_dollars)} on demand, {dollars(one.spot_dollars)} spot"
     out.print(f"\n[bold]{titled(one)}[/]")
     for name, text in lines.items():
         out.print(f"  {name:<8} {text}", markup=False)

@@ -94,9 +94,9 @@ def test_a_machine_without_gpus_says_why(began: list[str]) -> None:
     assert began == ["cpu", "disk"] and found.gpus == () and found.missing["GPUs"] == "no NVIDIA driver"
 
 
-def test_a_link_that_was_measured_before_is_kept_and_a_new_one_wins() -> None:
-    old, new = speeds.link(), course.LinkSpeed(world=4, latency_seconds=1, bytes_per_second=2, points=(), pairs=())
-    assert course.followed(asked(kept=kept()), show=False).link == old
+def test_a_link_is_that_of_the_processes_that_are_here_and_never_an_old_one() -> None:
+    new = course.LinkSpeed(world=4, latency_seconds=1, bytes_per_second=2, points=(), pairs=())
+    assert course.followed(asked(kept=kept()), show=False).link is None
     assert course.followed(asked(kept=kept(), link=new), show=False).link == new
 
 

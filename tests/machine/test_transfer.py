@@ -3,10 +3,10 @@ import math
 
 import pytest
 
-from stoker.machine import catalogue, predict, transfer
+from stoker.machine import catalogue, transfer
 from stoker.machine.catalogue import GpuSpec, Instance
 from stoker.machine.transfer import Elsewhere, Unknown
-from tests.machine.costs import costs, job
+from tests.machine.costs import costs
 
 
 def gpu(name: str) -> GpuSpec:
@@ -129,19 +129,6 @@ def test_copies_go_by_the_width_and_the_age_of_the_bus():
     # Sixteen lanes of PCIe 5 against eight of PCIe 3.
     assert found.low.transfer_sample_seconds == pytest.approx(8e-5)
     assert found.high.transfer_sample_seconds == pytest.approx(8e-5)
-
-
-def test_a_slow_disk_limits_all_processes_of_a_machine_together():
-    there = job(batch=400, atoms=4, world=4, local_world=4, threads=2)
-    slow = transfer.with_disk(
-        costs(decode_sample_seconds=0.001), there, sample_bytes=100_000, disk_bytes_per_second=87.5e6
-    )
-    seconds = predict.step(slow, there).seconds
-    assert 400 * 100_000 / seconds == pytest.approx(87.5e6)
-    fast = transfer.with_disk(
-        costs(decode_sample_seconds=0.001), there, sample_bytes=100_000, disk_bytes_per_second=87.5e9
-    )
-    assert fast.read_sample_seconds == 0.0
 
 
 def test_gradients_travel_over_the_fastest_that_is_there():

@@ -102,7 +102,8 @@ def walk(course: Course) -> Generator[str, None, Measured]:
         gpus=gpus,
         cpu=picture,
         disk=room,
-        link=course.link or (kept.link if kept is not None else None),
+        # A link is that of the processes that are here now: an old one says nothing about them.
+        link=course.link,
         missing=missing,
     )
 

@@ -81,7 +81,7 @@ class Forecast:
     limit: str
     """network, decode, disk, copies, launches, compute, checkpoints or evaluation"""
     slowdown: float
-    """how many times as long the run takes as with its limit free; 1 where that is compute"""
+    """how many times as long the run takes as with its limit free, after its setup; 1 where that is compute"""
     memory_bytes: int | None
     """of the fullest process"""
     fits: bool | None
@@ -118,6 +118,7 @@ def forecast(
     total = _together(training, evaluation or 0.0, (saving or 0.0) + (rest.setup_seconds or 0.0))
     longest = max(legs, key=lambda leg: leg.steps * leg.step().likely)
     limit, gain = limited(legs, evaluation_seconds=evaluation or 0.0, saving_seconds=saving or 0.0)
+    working = total.likely - (rest.setup_seconds or 0.0)
     spot = price.spot(total, instance, terms, machines=machines) if instance and terms else None
     return Forecast(
         machine=machine,
@@ -133,7 +134,7 @@ def forecast(
         save_seconds=saving,
         setup_seconds=rest.setup_seconds,
         limit=limit,
-        slowdown=1.0 if limit == "compute" else total.likely / max(total.likely - gain, 1e-9),
+        slowdown=1.0 if limit == "compute" else working / max(working - gain, 1e-9),
         memory_bytes=memory_bytes,
         fits=fitting(memory_bytes, device_memory_bytes),
         on_demand_dollars=price.on_demand(total, instance, machines=machines) if instance else None,

@@ -173,13 +173,19 @@ def with_input(
 
 
 def calibrated(costs: Costs, job: Job, *, seconds: float) -> Costs:
-    """The costs with a crowding, or on free cores a time between the parts, that explain a measured step."""
+    """The costs with a crowding, or on free cores a slower part, that explain a measured step."""
     found = step(costs, job)
     crowded = dataclasses.replace(costs, crowding=0.0)
     slope = found.seconds - step(crowded, job).seconds
     if slope <= 0:
         surplus = max(seconds - found.seconds, 0.0)
-        return dataclasses.replace(costs, host_seconds=costs.host_seconds + surplus)
+        if costs.device != "cpu":
+            return dataclasses.replace(costs, host_seconds=costs.host_seconds + surplus)
+        # A CPU has no launches: memory that all its cores share makes slower what takes longest.
+        if found.exposed_input_seconds > 0:
+            slower = seconds / found.seconds if surplus else 1.0
+            return dataclasses.replace(costs, decode_sample_seconds=costs.decode_sample_seconds * slower)
+        return dataclasses.replace(costs, atom_seconds=costs.atom_seconds + surplus)
     crowding = costs.crowding * (1 + (seconds - found.seconds) / slope)
     return dataclasses.replace(costs, crowding=min(max(crowding, LEAST_CROWDING), MOST_CROWDING))
 

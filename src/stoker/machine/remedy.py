@@ -83,7 +83,14 @@ def command(evidence: Evidence, flags: dict[str, Any], *, is_new: bool, before: 
 def elsewhere(evidence: Evidence) -> str:
     """What to type to see what other machines would take."""
     return shlex.join(
-        ["stoker", "plan", "--config", str(evidence.folder / "config.json"), "--machines", "this,g5.xlarge"]
+        [
+            "stoker",
+            "plan",
+            "--config",
+            str(evidence.folder / "config.json"),
+            "--machines",
+            "this,g6.xlarge,p4d.24xlarge",
+        ]
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from stoker.machine.catalogue import GENERATIONS, GpuSpec, Instance
 from stoker.machine.links import Link
-from stoker.machine.predict import Costs, Interval, Job
+from stoker.machine.predict import Costs, Interval
 
 # How far outside the bounds a figure may be: another box with the same GPU, another GPU of the same generation, and for
 # each generation between them. People's K80 (Kepler) against P6000 (Pascal) and V100 (Volta), with the same network and
@@ -166,13 +166,6 @@ def with_speeds(costs: Costs, *, ratio: float, decode: float, copies: float) -> 
         decode_sample_seconds=costs.decode_sample_seconds * decode,
         transfer_sample_seconds=copies,
     )
-
-
-def with_disk(costs: Costs, job: Job, *, sample_bytes: float, disk_bytes_per_second: float) -> Costs:
-    """Costs on a disk that gives all processes of a machine no more than so many bytes a second."""
-    hands = min(job.threads, max(1.0, job.cores / job.local_world))
-    least = sample_bytes * job.local_world / disk_bytes_per_second * hands - costs.decode_sample_seconds
-    return dataclasses.replace(costs, read_sample_seconds=max(costs.read_sample_seconds, least))
 
 
 def pcie_bytes_per_second(spec: GpuSpec, lanes: int) -> float:

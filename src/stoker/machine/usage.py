@@ -31,6 +31,8 @@ class Usage:
     throttled: dict[str, float] | None = None
     """the share of the time in which a clock was held down, by the reason; empty where none ever was"""
     cpu_percent: Spread | None = None
+    others_cpu_percent: Spread | None = None
+    """... by others than the process that reads the gauges"""
     iowait_percent: Spread | None = None
     network_bytes_per_second: Spread | None = None
     """both ways, over all interfaces"""
@@ -48,6 +50,7 @@ def means(rows: Sequence[GaugeRow]) -> Usage:
         clock_share=_spread((seconds, _share(gpu, "clock_mhz", "clock_max_mhz")) for seconds, gpu in gpus),
         throttled=_throttled(gpus),
         cpu_percent=_spread((row.seconds, row.cpu_percent) for row in rows),
+        others_cpu_percent=_spread((row.seconds, _others(row)) for row in rows),
         iowait_percent=_spread((row.seconds, row.iowait_percent) for row in rows),
         network_bytes_per_second=_spread((row.seconds, _network(row)) for row in rows),
         disk_bytes_per_second=_spread((row.seconds, _disk(row)) for row in rows),
@@ -74,6 +77,12 @@ def _throttled(gpus: Sequence[tuple[float, dict[str, Any]]]) -> dict[str, float]
     whole_seconds = sum(seconds for seconds, _ in measured)
     reasons = sorted({reason for _, held in measured for reason in held})
     return {reason: sum(s for s, held in measured if reason in held) / whole_seconds for reason in reasons}
+
+
+def _others(row: GaugeRow) -> float | None:
+    if row.cpu_percent is None or row.process_cpu_percent is None:
+        return None
+    return max(row.cpu_percent - row.process_cpu_percent, 0.0)
 
 
 def _network(row: GaugeRow) -> float | None:

@@ -42,6 +42,8 @@ PAUSES = {
     "setup": ("setup", "compile", "restore"),
     "interruptions": ("lost", "rollback", "down"),
 }
+# Other programs that use so much of the CPU are worth a word.
+OTHERS_PERCENT = 20.0
 # What computes is what a run is for: something else is called its limit from this share of the time on.
 HIGH_SHARE = 0.2
 
@@ -175,7 +177,9 @@ def times(share: float) -> float | None:
 def step_gain(found: Evidence, model: Model, limit: str | None, saved: dict[str, float]) -> float | None:
     """How many times as fast a step would be without the limit; None where the limit is no part of it."""
     stepping = sum(found.totals.get(bucket) or 0.0 for bucket in STEP_BUCKETS)
-    if limit is None or limit in PAUSES or stepping <= 0 or model.pace.step_seconds <= 0:
+    # A network without arithmetic is none, however fast it would be.
+    is_part = limit is not None and limit not in (*PAUSES, "arithmetic", "memory bandwidth")
+    if limit is None or not is_part or stepping <= 0 or model.pace.step_seconds <= 0:
         return None
     return times(saved[limit] / stepping)
 
@@ -207,6 +211,9 @@ def lacking(found: Evidence, model: Model | None) -> list[str]:
         said.append("the loader's clock: waiting for samples is not told apart into disk and decoding")
     if model.costs.device == "cuda":
         said += lacking_on_gpu(found, model)
+    others = evidence.usage(found).others_cpu_percent
+    if found.world == 1 and others is not None and others.mean >= OTHERS_PERCENT:
+        said.append(f"a quiet machine: other programs used {others.mean:.0f} % of the CPU meanwhile, so times vary")
     return said
 
 

@@ -9,8 +9,10 @@ from stoker import dist, progress, settings
 from stoker.config import Config
 from stoker.data import sources
 from stoker.errors import Problem
+from stoker.machine import catalogue
+from stoker.plan import elsewhere
 from stoker.plan.outlook import Plan
-from stoker.plan.prospect import Ask
+from stoker.plan.prospect import THIS, Ask
 
 SECONDS = 15.0
 
@@ -19,6 +21,7 @@ def answered(config: Config, ask: Ask, *, show: bool) -> Plan:
     """What a run will take. Nothing of it stays; under torchrun all processes probe, and the link between them."""
     world = dist.world()
     show = show and world.is_first
+    check(ask)
     # What needs no torch comes first: a wrong path is refused at once.
     sources.prepared(config.data, show=show)
     progress.say("plan     loading libraries and data", show=show)
@@ -45,6 +48,21 @@ def answered(config: Config, ask: Ask, *, show: bool) -> Plan:
     if world.size > 1 and not ask.gpus:
         ask = around(ask, world)
     return outlook.planned(preflight.prospect(config, data, found, here), ask)
+
+
+def check(ask: Ask) -> None:
+    """Refuse what can't be answered before anything is measured."""
+    if ask.gpus < 0 or ask.nodes < 1:
+        raise Problem(
+            f"{ask.gpus} GPUs on each of {ask.nodes} machines can't train",
+            fix="give --gpus 0 or more, --nodes 1 or more",
+        )
+    if not ask.machines:
+        raise Problem("no machine was named", fix=f"give --machines {THIS}, or names of the catalogue")
+    known = catalogue.read(ask.catalogue)
+    for name in ask.machines:
+        if name != THIS:
+            elsewhere.instance_of(known, name)
 
 
 def around(ask: Ask, world: dist.World) -> Ask:

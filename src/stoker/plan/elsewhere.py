@@ -20,13 +20,7 @@ LAUNCH_SECONDS = (40e-6, 90e-6, 200e-6)
 
 def on_other(run: Prospect, ask: Ask, known: Catalogue, name: str) -> Forecast | str:
     """The run on a machine of the catalogue, or why nothing can be said about it."""
-    instance = known.instance(name)
-    if instance is None:
-        near = known.close(name)
-        raise Problem(
-            f"the catalogue has no machine {name}",
-            fix=f"did you mean {', '.join(near)}?" if near else "give its figures in a file with --catalogue",
-        )
+    instance = instance_of(known, name)
     spec, local = known.gpu(instance.gpu), ask.gpus or instance.gpus
     if spec is None:
         return f"the catalogue has no GPU {instance.gpu}"
@@ -50,6 +44,18 @@ def on_other(run: Prospect, ask: Ask, known: Catalogue, name: str) -> Forecast |
         instance=instance,
         terms=terms_of(run, there.legs),
         notes=(there.note,),
+    )
+
+
+def instance_of(known: Catalogue, name: str) -> Instance:
+    """A machine of the catalogue by its name, or a refusal with those that are called alike."""
+    instance = known.instance(name)
+    if instance is not None:
+        return instance
+    near = known.close(name)
+    raise Problem(
+        f"the catalogue has no machine {name}",
+        fix=f"did you mean {', '.join(near)}?" if near else "give its figures in a file with --catalogue",
     )
 
 

@@ -98,7 +98,7 @@ def link_here(run: Prospect, ask: Ask, known: Catalogue, *, world: int) -> tuple
     if run.probe.link is not None:
         return run.probe.link, ()
     if ask.nodes > 1:
-        return here.link, ()
+        return None, ()
     if here.device == "cpu":
         return LOCAL, ("between processes of this machine: assumed, not measured",)
     spec = known.gpu(here.gpu) if here.gpu else None

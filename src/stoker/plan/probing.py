@@ -72,7 +72,8 @@ class Meter:
         """What the parts of a stage's steps cost, found out in about so many seconds: fewer, if all steps take few."""
         job = job_of(self.config, stage, self.world, link=None)
         large = atom_of(self.config, stage)
-        small = max(1, large // 2)
+        # Batch norm takes two samples at least.
+        small = min(large, max(2, large // 2))
         share = self.fixed_share(stage, large, small)
         self.burst(large, stage.resolution, 2)
         step_seconds = sum(self.burst(large, stage.resolution, 1).values())

@@ -46,8 +46,6 @@ class Here:
     cores: int
     gpu_memory_bytes: int | None
     setup_seconds: float | None
-    link: Link | None = None
-    """to other machines, where it was measured"""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -67,7 +67,7 @@ def walk(config: Config, task: Task, data: Dataset, state: TrainState, site: Sit
     batches = task.batches(data.train, plans, seed=at.seed, threads=threads, pin=device.type == "cuda")
     book.begin(state, route, batches, threads=threads)
     began, samples_before = time.perf_counter(), book.samples
-    compiled: set[tuple[int, int, bool]] = set()
+    taken: set[tuple[int, int, bool]] = set()
 
     clock.switch("other")
     with contextlib.closing(batches):
@@ -89,11 +89,11 @@ def walk(config: Config, task: Task, data: Dataset, state: TrainState, site: Sit
             epoch, pace = at.epoch, route.pace(at.epoch)
             rate = rates.at(at.epoch, at.position)
             shape = (route.number(epoch), pace.samples(at.position), gear.is_frozen)
-            is_compiling = config.model.compile and shape not in compiled
-            compiled.add(shape)
+            is_new, is_compiling = shape not in taken, config.model.compile and shape not in taken
+            taken.add(shape)
             with setbacks.noticed(state, sums, site, is_compiling=is_compiling):
                 scores = step.gradients(
-                    gear, batches, atoms=route.atoms, compute="compile" if is_compiling else "compute"
+                    gear, batches, atoms=route.atoms, compute="compile" if is_compiling else "compute", is_new=is_new
                 )
             if scores is None:
                 return stopped(state, sums, site, saves, route)

@@ -75,14 +75,14 @@ def set_training(gear: Gear) -> None:
         groups.training_mode(gear.state.network, head=networks.head(gear.state.network), is_frozen=True)
 
 
-def gradients(gear: Gear, batches: Loader, *, atoms: int, compute: str) -> torch.Tensor | None:
+def gradients(gear: Gear, batches: Loader, *, atoms: int, compute: str, is_new: bool = False) -> torch.Tensor | None:
     """The gradients of a step, over all processes. Returns the sums and count of this process's scores.
 
     None where the run was asked to stop while the step waited for data. Then, and after an error, nothing of the step
     is left.
     """
     try:
-        return attempted(gear, batches, atoms=atoms, compute=compute)
+        return attempted(gear, batches, atoms=atoms, compute=compute, is_new=is_new)
     except Interrupted:
         abandon(gear)
         return None
@@ -91,7 +91,7 @@ def gradients(gear: Gear, batches: Loader, *, atoms: int, compute: str) -> torch
         raise
 
 
-def attempted(gear: Gear, batches: Loader, *, atoms: int, compute: str) -> torch.Tensor:
+def attempted(gear: Gear, batches: Loader, *, atoms: int, compute: str, is_new: bool) -> torch.Tensor:
     """Each atom of a step forward and backward, and the gradients averaged over all processes."""
     state, task, site = gear.state, gear.task, gear.site
     world, device, clock = site.world, site.device, site.clock
@@ -103,7 +103,7 @@ def attempted(gear: Gear, batches: Loader, *, atoms: int, compute: str) -> torch
             site.watch.at(state.at.step, "data_wait")
             batch = awaited(batches, site)
         if atom == mine[0]:
-            clock.begin_step(is_new=compute == "compile")
+            clock.begin_step(is_new=is_new)
         with clock.into("transfer"):
             inputs = task.moved(batch, device)
         with clock.into(compute), dist.quietly(gear.model, last=atom == mine[-1]):
