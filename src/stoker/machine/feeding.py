@@ -67,7 +67,12 @@ def more_threads(evidence: Evidence, model: Model) -> Iterator[Remedy]:
         return
     own = job.cores // job.local_world
     most = own if model.costs.device == "cpu" else own - 1
-    tried = {threads: seconds_with(model, job={"threads": threads}) for threads in range(job.threads + 1, most + 1)}
+    # A disk that is slow for some threads is as slow for more, as far as the ledger can tell.
+    read = model.costs.read_sample_seconds / job.threads
+    tried = {
+        threads: seconds_with(model, costs={"read_sample_seconds": read * threads}, job={"threads": threads})
+        for threads in range(job.threads + 1, most + 1)
+    }
     if not tried:
         return
     # The fewest that are almost as good as any: more only take memory.

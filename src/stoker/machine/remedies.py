@@ -49,7 +49,8 @@ def network_remedies(evidence: Evidence, model: Model) -> Iterator[Remedy]:
     job, config = model.job, evidence.config
     if job.world == 1 or job.link is None or job.sent_bytes is None or config is None:
         return
-    why = f"{units.bytes_text(job.sent_bytes)} of gradients a step at {units.bytes_text(job.link.bytes_per_second)}/s"
+    mbit = job.link.bytes_per_second * 8 / 1e6
+    why = f"{units.bytes_text(job.sent_bytes)} of gradients a step at {mbit:,.0f} Mbit/s"
     faster = dataclasses.replace(job.link, bytes_per_second=job.link.bytes_per_second * FASTER_LINK)
     yield predicted(
         model,

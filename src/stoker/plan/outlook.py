@@ -70,6 +70,8 @@ def on_this(run: Prospect, ask: Ask, known: Catalogue) -> Forecast:
     probe, here, route = run.probe, run.here, run.route
     local = ask.gpus or max(1, probe.world // ask.nodes)
     link, notes = link_here(run, ask, known, world=local * ask.nodes)
+    if run.config.model.compile:
+        notes = (*notes, "probed without compiling the network, which makes steps shorter")
     crew = Crew(device=here.device, local=local, world=local * ask.nodes, cores=here.cores, link=link)
     legs = []
     for costs, stage, pace, atom in zip(probe.costs, route.stages, route.paces, probe.atom, strict=True):
@@ -114,7 +116,7 @@ def changes(job: Job, probe: Probe, atom: int, link: Link | None) -> tuple[str, 
     """What differs from the probe."""
     found = {
         "batch": -(-job.batch // job.atoms) != atom,
-        "threads": job.threads != probe.threads,
+        "threads": job.threads != probe.threads or job.compute_threads != probe.costs[0].compute_threads,
         "processes": job.world != probe.world,
         "link": link != probe.link,
     }

@@ -65,8 +65,8 @@ def looked_ahead(
     """Say what a run will take, and refuse to begin one that something slows down much, unless told to go on anyway."""
     show = show and world.is_first
     steps, has_begun = loop.route_of(config, data).steps, runs.has_begun(run)
-    if steps < FEW_STEPS or config.model.compile or (has_begun and run.plan.exists()):
-        # What was planned once stands. Compiling takes longer than a probe may.
+    if steps < FEW_STEPS or (has_begun and run.plan.exists()):
+        # What was planned once stands.
         return
     found = probe_that_fits(config, task, data, world, device, steps=steps, show=show)
     forecast: Forecast | None = None
@@ -74,9 +74,13 @@ def looked_ahead(
         ask = Ask(gpus=world.local_size, nodes=max(1, world.size // world.local_size))
         plan = outlook.planned(prospect(config, data, found, here(device, setup_seconds=0.0)), ask)
         forecast = plan.forecasts[0]
-        progress.say(f"plan     {line(forecast)}", show=show)
+        eager = "; less with the network compiled" if config.model.compile else ""
+        progress.say(f"plan     {line(forecast)}{eager}", show=show)
         if world.is_first:
             runs.write_whole(run.plan, json.dumps(records.finite(as_plan(plan)), indent=1))
+    if device.type == "cuda":
+        # The run's own peak is what its record tells.
+        torch.cuda.reset_peak_memory_stats(device)
     is_slow = forecast is not None and forecast.slowdown > MUCH_SLOWER and forecast.limit != "compute"
     # What the first process finds holds for all: they must stop together or not at all.
     if dist.least(0 if is_slow and world.is_first else 1, world, device) == 0 and not has_begun:

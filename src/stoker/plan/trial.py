@@ -56,7 +56,8 @@ class Trial:
             watch=dist.Watch(alone, device, events=None), attempt=1, started_at=time.time(),
             first_started_at=time.time(),
         )  # fmt: skip
-        alike = settings.with_values(config, {"atoms": 1, "freeze_epochs": 0, "sync_bn": False})
+        # Compiling takes longer than a trial may.
+        alike = settings.with_values(config, {"atoms": 1, "freeze_epochs": 0, "sync_bn": False, "compile": False})
         self.state = start.fresh(alike, task, data, self.site, pretrained=None).state
         self.gear = step.geared(alike, self.state, task, self.site)
 

@@ -92,11 +92,11 @@ class Stream:
 
     def begin_step(self) -> None:
         """Once in a while hold the GPU back until a step's work has come: then it waits for none of it."""
+        self._step_at = now = time.perf_counter()
         if self._until_held > 0:
             self._until_held -= 1
             return
         self._until_held = HELD_EVERY
-        now = time.perf_counter()
         self._put("other", now)
         torch.cuda._sleep(int(min(self._patience * self._host_seconds + 0.002, LONGEST_HOLD_SECONDS) * CLOCK))
         self._is_held = True
@@ -105,8 +105,7 @@ class Stream:
     def end_step(self) -> None:
         """Say that the step ends at the last mark."""
         self._marks[-1].ends_step = True
-        now = time.perf_counter()
-        self._host_seconds, self._step_at = now - self._step_at, now
+        self._host_seconds = time.perf_counter() - self._step_at
         if not self._is_held:
             return
         self._is_held = False
