@@ -59,6 +59,8 @@ class LedgerRow:
     """thread-seconds that the loader's threads spent on reading in this interval"""
     decode_seconds: float
     device: str
+    write_seconds: float = 0.0
+    """of a core, that the thread which writes checkpoints used"""
     host: str = ""
     """name of the machine"""
     threads: int = 0

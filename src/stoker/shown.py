@@ -87,6 +87,11 @@ def trained(value: Trained) -> None:
         again = f": {record.why}; begin anew with another --name and a lower rate"
     already = ", and was so before: there was nothing to do" if value.was_done else ""
     out.print(f"status   {record.status}{again}{already}")
+    if value.plan is not None:
+        took, bounds = units.seconds_text(value.plan.actual_seconds), (value.plan.low_seconds, value.plan.high_seconds)
+        low, high = (units.seconds_text(each) for each in bounds)
+        planned = f"{units.seconds_text(value.plan.planned_seconds)} ({low} to {high}) after the setup"
+        out.print(f"planned  {planned}, took {took}: {value.plan.error:+.1%}")
     out.print(f"verdict  {value.verdict.sentence}")
     out.print(f"run      {value.folder}   (where the time went: stoker why {value.folder})")
 

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     import torch
 
     from stoker.data.sources import Dataset
-    from stoker.tasks import Task
     from stoker.train.site import Outcome
 
 # Exit codes: done; stopped cleanly, start me again; anything else is a failure.
@@ -66,7 +65,8 @@ def work(folder: Path, *, show: bool = True) -> RunRecord:
         if world.is_first:
             ended(run, status=outcome.status, why=outcome.why, result=outcome.result)
             if outcome.status == "done":
-                history.finished(run)
+                with contextlib.suppress(OSError, Problem):  # the run is done, whether there is room to say so or not
+                    history.finished(run)
         dist.barrier(world)
         dist.stop(world)
     return records.read_record(run.record)
@@ -96,13 +96,13 @@ def attempt_run(
     fixed = record.fixed if runs.has_begun(run) else fixing.fixed_settings(config, world)
     config = settings.with_values(config, fixed)
     start.pin_arithmetic(config.model, device)
-    data = opened_in_turn(classify.task_of(config), world, seed=config.train.seed, show=show)
+    data = start.opened_in_turn(classify.task_of(config), world, seed=config.train.seed, show=show)
     config = settled(run, config, fixed, data, world, device, show=show)
-    if config.train.plan:
+    if config.train.plan and record.resumed_from is None:
         preflights.looked_ahead(run, config, classify.task_of(config), data, world, device, show=show)
     attempts = records.read_record(run.record).attempts
     with (
-        gauged(run, config, world),
+        gauged(run, config, world, device),
         StopRequest(show=show and world.is_first, spot_address=dist.spot_notice_address()) as stop,
         dist.Watch(world, device, events=run.events if world.is_first else None) as watch,
     ):
@@ -113,10 +113,12 @@ def attempt_run(
         return loop.train(config, classify.task_of(config), data, site, resume=record.resumed_from, show=show)
 
 
-def gauged(run: Run, config: Config, world: World) -> Sampler:
+def gauged(run: Run, config: Config, world: World, device: "torch.device") -> Sampler:
     """What reads the gauges beside training. They are the machine's, so its first process reads them for all."""
     seconds = config.save.gauge_seconds if world.local_rank == 0 else 0.0
-    return Sampler(run.gauges_of(world.rank), rank=world.rank, interval_seconds=seconds, gpu_index=None)
+    # A process on its own has one GPU, and the others are other people's.
+    own = device.index if world.local_size == 1 else None
+    return Sampler(run.gauges_of(world.rank), rank=world.rank, interval_seconds=seconds, gpu_index=own)
 
 
 def settled(
@@ -144,14 +146,6 @@ def settled(
         runs.update_record(run, fixed=fixed)
     dist.barrier(world)
     return config
-
-
-def opened_in_turn(task: "Task", world: World, *, seed: int, show: bool) -> "Dataset":
-    """The data, opened by the first process first: it may have to draw what the others then find."""
-    if world.is_first:
-        data = task.open(seed=seed, show=show)
-    dist.barrier(world)
-    return data if world.is_first else task.open(seed=seed, show=False)
 
 
 def has_more_to_do(record: RunRecord, config: Config) -> bool:

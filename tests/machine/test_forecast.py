@@ -138,7 +138,9 @@ def test_dollars_need_an_instance_and_spot_dollars_also_terms():
     plain = forecast.forecast("p4d", [hour], MEASURED, machines=2, instance=box())
     assert plain.on_demand_dollars is not None and plain.spot_dollars is None and plain.spot_seconds is None
     assert plain.on_demand_dollars.likely == pytest.approx(2 * 21.957642)
-    spot = forecast.forecast("p4d", [hour], MEASURED, instance=box(), terms=Terms(checkpoint_seconds=600))
+    spot = forecast.forecast(
+        "p4d", [hour], MEASURED, instance=box(), terms=Terms(checkpoint_seconds=600, mtbf_hours=12)
+    )
     assert spot.spot_dollars is not None and spot.spot_seconds is not None
     assert spot.spot_dollars.likely < plain.on_demand_dollars.likely
     assert spot.spot_seconds.likely > spot.total.likely

@@ -28,7 +28,7 @@ def test_on_demand_dollars_are_hours_times_price_times_machines():
 
 
 def test_without_a_price_there_are_no_dollars():
-    terms = Terms(checkpoint_seconds=600)
+    terms = Terms(checkpoint_seconds=600, mtbf_hours=12)
     assert price.on_demand(TEN_HOURS, box(on_demand_dollars_per_hour=None)) is None
     assert price.spot(TEN_HOURS, box(spot_low_dollars_per_hour=None), terms) is None
     assert price.spot(TEN_HOURS, box(spot_high_dollars_per_hour=None), terms) is None

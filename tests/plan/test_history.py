@@ -14,7 +14,11 @@ from stoker.runs import Run
 def planned(folder: Path, *, seconds: float, took: float | None) -> Run:
     folder.mkdir(parents=True)
     total = {"low": 10 + seconds / 1.1, "likely": 10 + seconds, "high": 10 + seconds * 1.1}
-    plan = {"version": 1, "forecast": {"total": total, "setup_seconds": 10.0, "limit": "decode"}, "actual": None}
+    plan = {
+        "version": 1,
+        "forecast": {"total": total, "setup_seconds": 10.0, "limit": "decode", "steps": 1},
+        "actual": None,
+    }
     run = Run(folder)
     run.plan.write_text(json.dumps(plan))
     if took is not None:

@@ -20,10 +20,10 @@ COSTS = Costs(
     gradient_bytes=100_000_000,
 )  # fmt: skip
 PROBE = Probe(
-    costs=(COSTS,), atom=(64,), threads=15, world=1, steps=30, seconds=3.0, eval_sample_seconds=0.0003,
+    costs=(COSTS,), atom=(64,), threads=15, world=1, nodes=1, steps=30, seconds=3.0, eval_sample_seconds=0.0003,
     save_seconds=0.02, memory_bytes=4 * 10**9, flops_per_sample=1.2e10, layers=100, sent_bytes=100_000_000, link=None,
 )  # fmt: skip
-HERE = Here(device="cuda", gpu="NVIDIA H200", gpus=1, cores=16, gpu_memory_bytes=140 * 10**9, setup_seconds=10.0)
+HERE = Here(device="cuda", gpu="NVIDIA H200", cores=16, gpu_memory_bytes=140 * 10**9, setup_seconds=10.0)
 
 
 def prospect(**values: object) -> Prospect:
@@ -64,7 +64,7 @@ def test_an_unknown_link_between_nodes_is_said_to_be_unknown() -> None:
 def test_what_a_probe_of_many_processes_measured_is_used() -> None:
     link = Link(latency_seconds=0.001, bytes_per_second=1e9)
     run = prospect()
-    run = replace(run, probe=replace(run.probe, world=2, link=link))
+    run = replace(run, probe=replace(run.probe, world=2, nodes=2, link=link))
     one = outlook.planned(run, Ask(gpus=1, nodes=2)).forecasts[0]
     assert one.parts.comm_seconds == pytest.approx(0.101)
 
@@ -105,7 +105,7 @@ def test_a_target_is_answered_for_each_machine() -> None:
 def test_without_a_gpu_here_a_layer_takes_its_launch_elsewhere() -> None:
     run = prospect()
     tiny = replace(run.probe, costs=(replace(COSTS, device="cpu"),), memory_bytes=None, flops_per_sample=1e6)
-    run = replace(run, probe=tiny, here=replace(HERE, device="cpu", gpu=None, gpus=0, gpu_memory_bytes=None))
+    run = replace(run, probe=tiny, here=replace(HERE, device="cpu", gpu=None, gpu_memory_bytes=None))
     one = outlook.planned(run, Ask(machines=("p5.4xlarge",))).forecasts[0]
     assert one.parts.compute_seconds == pytest.approx(100 * 90e-6, rel=0.01)
 

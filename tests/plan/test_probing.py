@@ -18,10 +18,10 @@ SMALL = {"batch": 4, "epochs": 1, "eval_epochs": 4, "log_steps": 5}
 FORECAST = {
     "machine", "machines", "processes", "steps", "step", "parts", "without", "epoch", "total", "eval_seconds",
     "save_seconds", "setup_seconds", "limit", "slowdown", "memory_bytes", "fits", "on_demand_dollars", "spot_dollars",
-    "spot_seconds", "notes", "is_retired",
+    "spot_seconds", "notes", "is_retired", "is_whole",
 }  # fmt: skip
 PROBE = {
-    "costs", "atom", "threads", "world", "steps", "seconds", "eval_sample_seconds", "save_seconds", "memory_bytes",
+    "costs", "atom", "threads", "world", "nodes", "steps", "seconds", "eval_sample_seconds", "save_seconds", "memory_bytes",
     "flops_per_sample", "layers", "sent_bytes", "link", "tried", "version",
 }  # fmt: skip
 
@@ -30,7 +30,7 @@ PROBE = {
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     """A probe that takes no longer than it must."""
     monkeypatch.setattr(asking, "SECONDS", 0.3)
-    monkeypatch.setattr(probing, "ALTERNATIVES", {"no channels_last": {"channels_last": False}})
+    monkeypatch.setattr(probing, "ALTERNATIVES", {"channels_last off": {"channels_last": False}})
 
 
 def test_what_a_probe_finds_is_what_a_run_then_takes(quick: dict[str, Any], dial_folder: Path) -> None:
@@ -43,7 +43,7 @@ def test_what_a_probe_finds_is_what_a_run_then_takes(quick: dict[str, Any], dial
     assert plan.probe.eval_sample_seconds > 0 and plan.probe.save_seconds > 0
     assert plan.probe.memory_bytes is None, "a CPU has no memory of its own"
     assert plan.probe.flops_per_sample and plan.probe.layers > 20
-    assert plan.probe.tried.keys() == {"no channels_last"}
+    assert plan.probe.tried.keys() == {"channels_last off"}
     assert plan.probe.sent_bytes == costs.gradient_bytes > 1_000_000
     assert plan.steps == plan.forecasts[0].steps == 30
 
@@ -111,7 +111,7 @@ def test_people_get_times_with_bounds_and_a_choice(
     out = capsys.readouterr().out
     assert "plan     timm/test_resnet on dials: 4 epochs, 120 steps of 4 samples; probed here for" in out
     assert "2 x this, 4 processes" in out and "network" in out
-    assert "not measured a process" in out and "not known on demand, not known spot" in out
+    assert "memory" not in out and "dollars" not in out, "neither is known here"
     assert out.rstrip().endswith("fastest: this")
 
 

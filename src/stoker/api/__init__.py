@@ -18,7 +18,7 @@ from stoker.errors import Problem
 from stoker.machine import evidence, gauges, verdict
 from stoker.machine.verdict import Verdict
 from stoker.plan import asking, history
-from stoker.plan.history import History
+from stoker.plan.history import History, Past
 from stoker.plan.outlook import Plan
 from stoker.plan.prospect import Ask
 from stoker.records import RunRecord
@@ -64,6 +64,8 @@ class Trained:
     verdict: Verdict
     was_done: bool
     """whether there was nothing left to do"""
+    plan: Past | None = None
+    """what it was planned to take and what it took; None where there was no plan, or it is not done"""
 
 
 def configured(recipe: str | None = None, *, file: Path | None = None, **values: Any) -> Config:
@@ -186,7 +188,9 @@ def work(run: str | Path, *, show: bool = True) -> Trained:
     opened = runs.open_run(Path(run))
     was_done = records.read_record(opened.record).status == "done"
     record = works.work(opened.folder, show=show)
-    return Trained(folder=opened.folder, record=record, verdict=why(opened.folder), was_done=was_done)
+    return Trained(
+        folder=opened.folder, record=record, verdict=why(opened.folder), was_done=was_done, plan=history.past(opened)
+    )
 
 
 def why(run: str | Path) -> Verdict:

@@ -11,6 +11,9 @@ from stoker.machine.predict import CROWDING, CROWDING_SCALING, Costs, Job
 
 # What is below this share of the time is called no bottleneck (TensorFlow's profiler and TraceML draw the same line).
 LEAST_SHARE = 0.05
+# Cores that decode all the time make a network on other cores slower, because they share the machine's memory: by 5 and
+# by 20 % on two ARM cores (docs/log.md, 2026-11-15).
+BESIDE = 0.12
 # Sixteen bits in the place of 32.
 NARROW = ("bf16", "fp16")
 
@@ -188,6 +191,9 @@ def fed_apart(costs: Costs, job: Job, pace: Pace) -> Costs:
     """Costs of input that is made beside a GPU: as slow as the wait for it says, or fast enough to hide."""
     wait, busy = pace.seconds.get("data_wait", 0.0), (pace.read_seconds + pace.decode_seconds) / predict.hands(job)
     beside = sum(pace.seconds.get(bucket, 0.0) for bucket in ("transfer", "compute", "optimizer", "comm"))
+    if costs.device == "cpu":
+        decoding = min(1.0, pace.decode_seconds / predict.hands(job) / pace.step_seconds)
+        costs = dataclasses.replace(costs, sample_seconds=costs.sample_seconds / (1 + BESIDE * decoding))
     if wait < LEAST_SHARE * pace.step_seconds:
         return with_input(costs, min(1.0, beside / busy)) if busy else costs
     return with_input(costs, (beside + wait) / busy) if busy else unexplained(costs, job, beside + wait)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from stoker import locks, records, runs, settings
 from stoker.config import Config
 from stoker.errors import Problem
+from stoker.machine.predict import CROWDING
 from stoker.machine.usage import Usage, means
 from stoker.records import GaugeRow, LedgerRow, RunRecord, Seconds
 
@@ -91,6 +92,8 @@ class Pace:
     """that decode; 0 where it is not known"""
     sent_bytes: int
     pure_seconds: float | None
+    crowd_seconds: float = 0.0
+    """of a step, that writing checkpoints on the network's own cores has taken from it; counted as checkpoints"""
 
     @property
     def step_seconds(self) -> float:
@@ -209,6 +212,12 @@ def pace(rows: Sequence[LedgerRow]) -> Pace | None:
     begun = begun[1:] if begun[0].steps == 0 else begun
     all_steps = sum(row.steps for row in begun)
     now_and_then = {b: sum(row.seconds.get(b) or 0.0 for row in begun) / all_steps for b in ("checkpoint", "eval")}
+    crowd = 0.0
+    if not last.device.startswith("cuda"):
+        crowd = CROWDING * sum(row.write_seconds for row in chosen) / steps
+        crowd = min(crowd, seconds.get("compute", 0.0) / 2)
+        seconds["compute"] = seconds.get("compute", 0.0) - crowd
+        now_and_then["checkpoint"] += crowd
     pure = [row.pure_seconds for row in chosen if row.pure_seconds is not None]
     return Pace(
         rank=last.rank,
@@ -223,6 +232,7 @@ def pace(rows: Sequence[LedgerRow]) -> Pace | None:
         threads=last.threads,
         sent_bytes=last.sent_bytes,
         pure_seconds=pure[-1] if pure else None,
+        crowd_seconds=crowd,
     )
 
 

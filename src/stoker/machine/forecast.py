@@ -90,12 +90,14 @@ class Forecast:
     spot_seconds: Interval | None
     notes: tuple[str, ...]
     is_retired: bool = False
+    is_whole: bool = True
+    """whether all parts of a step are in it: an exchange over a link that nobody knows is not"""
     """no longer sold, so never a choice"""
 
     @property
     def is_choice(self) -> bool:
         """Whether the run can be had there at all, as far as is known."""
-        return self.fits is not False and not self.is_retired
+        return self.fits is not False and not self.is_retired and self.is_whole
 
 
 def forecast(
@@ -111,21 +113,20 @@ def forecast(
     notes: Sequence[str] = (),
 ) -> Forecast:
     """The run that these legs make up. Dollars need an instance, and those of spot machines also the terms."""
-    processes, steps = legs[0].job.world, sum(leg.steps for leg in legs)
+    processes, steps = legs[0].job.world, max(sum(leg.steps for leg in legs), 1)
     training = reduce(Interval.plus, (leg.step().times(leg.steps) for leg in legs))
     evaluation = _product(rest.evals, rest.eval_samples / processes, rest.eval_sample_seconds)
     saving = _product(rest.saves, 1, rest.save_seconds)
     total = _together(training, evaluation or 0.0, (saving or 0.0) + (rest.setup_seconds or 0.0))
     longest = max(legs, key=lambda leg: leg.steps * leg.step().likely)
     limit, gain = limited(legs, evaluation_seconds=evaluation or 0.0, saving_seconds=saving or 0.0)
-    working = total.likely - (rest.setup_seconds or 0.0)
     spot = price.spot(total, instance, terms, machines=machines) if instance and terms else None
     return Forecast(
         machine=machine,
         machines=machines,
         processes=processes,
         steps=steps,
-        step=training.times(1 / max(steps, 1)),
+        step=training.times(1 / steps),
         parts=predict.step(longest.costs, longest.job),
         without=predict.without(longest.costs, longest.job),
         epoch=training.times(1 / max(sum(leg.epochs for leg in legs), 1)),
@@ -134,7 +135,7 @@ def forecast(
         save_seconds=saving,
         setup_seconds=rest.setup_seconds,
         limit=limit,
-        slowdown=1.0 if limit == "compute" else working / max(working - gain, 1e-9),
+        slowdown=_slowdown(limit, gain, total.likely - (rest.setup_seconds or 0.0)),
         memory_bytes=memory_bytes,
         fits=fitting(memory_bytes, device_memory_bytes),
         on_demand_dollars=price.on_demand(total, instance, machines=machines) if instance else None,
@@ -142,7 +143,13 @@ def forecast(
         spot_seconds=None if spot is None else spot.seconds,
         notes=(*notes, *_gaps(longest.job, rest), *_prices(instance, spot)),
         is_retired=instance is not None and instance.is_retired,
+        is_whole=all(leg.job.world == 1 or leg.job.link is not None for leg in legs),
     )
+
+
+def _slowdown(limit: str, gain: float, working: float) -> float:
+    """How many times as long a run takes as it would without so many seconds; computing is what it is for."""
+    return 1.0 if limit == "compute" else working / max(working - gain, 1e-9)
 
 
 def fitting(memory_bytes: int | None, device_memory_bytes: int | None) -> bool | None:

@@ -17,7 +17,7 @@ LEAST_CROWDING, MOST_CROWDING = 0.3, 4.0
 BACKWARD_SHARE = 2 / 3
 # How sure a prediction is, as a share of it: as probed, and for each thing that differs from the probe.
 SURE = 0.05
-UNSURE = {"batch": 0.05, "threads": 0.08, "processes": 0.10, "link": 0.08, "resolution": 0.10}
+UNSURE = {"batch": 0.05, "threads": 0.08, "processes": 0.10, "link": 0.08}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,7 @@ from stoker import units
 from stoker.machine.catalogue import Instance
 from stoker.machine.predict import Interval
 
-# What is assumed where nothing is known: how long a spot machine lasts, and how long it takes to start on the next.
-MTBF_HOURS = 12.0
+# What is assumed: how long it takes to start on the next machine.
 RESTART_SECONDS = 300.0
 
 
@@ -18,7 +17,7 @@ class Terms:
 
     checkpoint_seconds: float
     """from one checkpoint to the next"""
-    mtbf_hours: float = MTBF_HOURS
+    mtbf_hours: float
     """for which a machine lasts, on average"""
     restart_seconds: float = RESTART_SECONDS
 

@@ -49,8 +49,11 @@ def predicted(
     after = max(whole - step + likely, 1e-9)
     # The error is a share of what goes or of what stays, whichever is less.
     error = unsure * min(abs(whole - after), after)
-    shortest = after - error if fast is None else max(whole - step + fast, 1e-9)
-    longest = after + error if slow is None else max(whole - step + slow, 1e-9)
+    shortest, longest = after - error, after + error
+    if fast is not None:
+        shortest = max(min(shortest, whole - step + fast), 1e-9)
+    if slow is not None:
+        longest = max(longest, whole - step + slow)
     gain, high, low = (whole / seconds for seconds in (after, shortest, longest))
     return Remedy(
         what=what,

@@ -148,7 +148,7 @@ def copied(
     """Seconds to copy a sample to the GPU there; unknown lanes are 16 at best and 8 at worst."""
     few, many = (lanes[1], lanes[1]) if lanes[1] else LANES
     if here is not None and costs.transfer_sample_seconds > 0:
-        moved = costs.transfer_sample_seconds * pcie_bytes_per_second(here, lanes[0] or many)
+        moved = costs.transfer_sample_seconds * pcie_bytes_per_second(here, lanes[0] or LANES[1])
     else:
         moved = sample_bytes or 0.0
     least, most = (moved / pcie_bytes_per_second(there, count) for count in (many, few))

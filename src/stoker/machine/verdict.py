@@ -21,7 +21,7 @@ MEANING = {
     "eval": "the held-out samples were scored",
     "logging": "lines were written and shown",
     "other": "none of these",
-    "setup": "data was indexed, libraries and the network were loaded",
+    "setup": "libraries and the network were loaded, data was indexed, the recipe was tried",
     "compile": "the network was compiled, with its first step",
     "restore": "a checkpoint was read",
     "lost": "work that an interruption undid",
@@ -35,11 +35,12 @@ DEFINITIONS = {
 }
 # What a step could have for free, and what a run then is not limited by.
 RESOURCES = {"decode": "CPU decode", "disk": "disk", "compute": "arithmetic", "copies": "copies", "network": "network"}
+# The start of a run, which comes before what limits it.
+START = ("setup", "compile", "restore")
 # Whole buckets of the run that are a limit of their own.
 PAUSES = {
     "checkpoints": ("checkpoint",),
     "evaluation": ("eval",),
-    "setup": ("setup", "compile", "restore"),
     "interruptions": ("lost", "rollback", "down"),
 }
 # Other programs that use so much of the CPU are worth a word.
@@ -80,7 +81,7 @@ class Verdict:
     limit: str | None
     """the limiting resource; None where there is not enough evidence, or where nothing takes long enough"""
     gain: float | None
-    """how many times as fast the whole run would be without the limit"""
+    """how many times as fast the run would be without the limit, its start left out"""
     step_seconds: float | None
     step_gain: float | None
     """... and a step"""
@@ -110,7 +111,9 @@ def judge(found: Evidence) -> Verdict:
     )
     model = calibration.model(found) if found.steps >= ENOUGH_STEPS and wall > 0 else None
     saved = saved_seconds(found, model) if model is not None else {}
-    limit = limiting(saved, wall)
+    # What goes into the start of a run says nothing about the rest of it.
+    working = wall - sum(totals.get(bucket) or 0.0 for bucket in START)
+    limit = limiting(saved, working)
     unsure = None
     if model is not None and limit == "arithmetic":
         limit, unsure = arithmetic.kind(found, model)
@@ -128,7 +131,7 @@ def judge(found: Evidence) -> Verdict:
         busy_percent=evidence.usage(found).gpu_busy_percent,
         mfu=arithmetic.mfu(found, model, seconds=step) if model is not None and step else None,
         limit=limit,
-        gain=times(saved.get(limit or "", 0.0) / wall) if limit else None,
+        gain=times(saved.get(limit or "", 0.0) / working) if limit else None,
         step_seconds=step,
         step_gain=step_gain(found, model, limit, saved) if model is not None else None,
         straggler=model.straggler if model is not None else None,
@@ -136,7 +139,7 @@ def judge(found: Evidence) -> Verdict:
         remedies=remedies(found, model) if model is not None else (),
         elsewhere=elsewhere(found) if model is not None else None,
         missing=(*found.missing, *lacking(found, model), *([unsure] if unsure else [])),
-        sentence=sentence(found, limit, saved, wall),
+        sentence=sentence(found, limit, saved, working),
     )
 
 
@@ -153,9 +156,8 @@ def saved_seconds(found: Evidence, model: Model) -> dict[str, float]:
     saved = {name: stepping * max(value, 0.0) / step for name, value in in_a_step.items()} if step > 0 else {}
     for name, buckets in PAUSES.items():
         saved[name] = sum(found.totals.get(bucket) or 0.0 for bucket in buckets)
-    # How much of a run goes into its start is known at its end, and a short trial says little about a long run.
-    if not found.is_done or saved["setup"] < stepping:
-        del saved["setup"]
+    crowded = model.pace.crowd_seconds
+    saved["checkpoints"] += stepping * crowded / (step + crowded) if step + crowded > 0 else 0.0
     return saved
 
 

@@ -3,8 +3,6 @@
 import dataclasses
 import time
 
-import psutil
-
 from stoker import dist, progress, settings
 from stoker.config import Config
 from stoker.data import sources
@@ -19,7 +17,7 @@ SECONDS = 15.0
 
 def answered(config: Config, ask: Ask, *, show: bool) -> Plan:
     """What a run will take. Nothing of it stays; under torchrun all processes probe, and the link between them."""
-    world = dist.world()
+    began, world = time.monotonic(), dist.world()
     show = show and world.is_first
     check(ask)
     # What needs no torch comes first: a wrong path is refused at once.
@@ -27,24 +25,31 @@ def answered(config: Config, ask: Ask, *, show: bool) -> Plan:
     progress.say("plan     loading libraries and data", show=show)
     from stoker.plan import outlook, preflight, probing
     from stoker.tasks import classify
-    from stoker.train import fixed, loop, start
+    from stoker.train import fixed, loop, memory, start
 
     device = dist.choose_device(config.model.device, world)
     dist.start(world, device)
     config = settings.with_values(config, fixed.fixed_settings(config, world))
     start.pin_arithmetic(config.model, device)
     task = classify.task_of(config)
-    data = task.open(seed=config.train.seed, show=show)
+    data = start.opened_in_turn(task, world, seed=config.train.seed, show=show)
     if config.train.batch == "auto":
         batch = fixed.batch_that_fits(config, task, data, world, device, show=show)
         config = settings.with_values(config, {"batch": batch})
     fixed.check_atoms(config, world)
     fixed.check_batches(config, data)
-    setup_seconds = time.time() - psutil.Process().create_time()
+    setup_seconds = time.monotonic() - began
     route, here = loop.route_of(config, data), preflight.here(device, setup_seconds=setup_seconds)
     if route.steps == 0:
         raise Problem("there is not one whole step in an epoch", fix="give a smaller --batch")
-    found = probing.probed(config, task, data, world, device, seconds=SECONDS, steps=10**9, tries=True, show=show)
+    try:
+        found = probing.probed(config, task, data, world, device, seconds=SECONDS, steps=10**9, tries=True, show=show)
+    except Exception as error:
+        if not memory.is_out_of_memory(error):
+            raise
+        what = f"a step of {config.stages[0].batch:,} samples does not fit into memory here: {error}"
+        raise Problem(what, fix="give a smaller --batch, more --atoms, or --batch auto") from None
+    dist.stop(world)
     if world.size > 1 and not ask.gpus:
         ask = around(ask, world)
     return outlook.planned(preflight.prospect(config, data, found, here), ask)

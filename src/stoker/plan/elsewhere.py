@@ -12,7 +12,7 @@ from stoker.machine import price, transfer
 from stoker.machine.catalogue import Catalogue, GpuSpec, Instance
 from stoker.machine.forecast import Forecast, Leg
 from stoker.machine.predict import Costs
-from stoker.plan.prospect import Ask, Crew, Prospect, job_of, labelled, rest_of
+from stoker.plan.prospect import Ask, Crew, Prospect, job_of, labelled, memory_of, rest_of
 
 # What it takes to give a GPU the work of a layer, forward, backward and update: at least, likely and at most.
 LAUNCH_SECONDS = (40e-6, 90e-6, 200e-6)
@@ -39,7 +39,7 @@ def on_other(run: Prospect, ask: Ask, known: Catalogue, name: str) -> Forecast |
         there.legs,
         rest_of(run, ratio=there.ratio),
         machines=ask.nodes,
-        memory_bytes=run.probe.memory_bytes,
+        memory_bytes=memory_of(run, there.legs[0].job),
         device_memory_bytes=instance.gpu_memory_bytes,
         instance=instance,
         terms=terms_of(run, there.legs),
@@ -73,7 +73,7 @@ def moved(run: Prospect, known: Catalogue, crew: Crew, spec: GpuSpec, instance: 
     """The stages of the run on another machine, or why nothing can be said about them."""
     here, probe, amp = run.here, run.probe, run.config.model.amp
     legs: list[Leg] = []
-    ratio, note = 1.0, ""
+    ratio, note, flops, first = 1.0, "", probe.flops_per_sample, run.route.stages[0].resolution
     for costs, stage, pace in zip(probe.costs, run.route.stages, run.route.paces, strict=True):
         there = transfer.elsewhere(
             costs,
@@ -81,7 +81,7 @@ def moved(run: Prospect, known: Catalogue, crew: Crew, spec: GpuSpec, instance: 
             there=spec,
             # What has no tensor cores computes in fp32; convolutions use tf32 unless they are told otherwise.
             precision="tf32" if amp == "off" else amp,
-            flops_per_sample=probe.flops_per_sample,
+            flops_per_sample=None if flops is None else flops * (stage.resolution / first) ** 2,
             sample_bytes=3.0 * stage.resolution**2,
             there_lanes=instance.pcie_lanes,
         )

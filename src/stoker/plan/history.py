@@ -46,7 +46,8 @@ class History:
 def finished(run: Run) -> None:
     """Write into the plan of a run that is done what it took."""
     plan, rows = read(run), records.read_lines(run.ledger, LedgerRow)
-    if plan is None or not rows:
+    if plan is None or not rows or rows[-1].step < plan["forecast"]["steps"]:
+        # A run that came to its target early is not what was planned.
         return
     actual = sum(seconds or 0.0 for bucket, seconds in rows[-1].totals.items() if bucket not in NOT_PLANNED)
     runs.write_whole(run.plan, json.dumps({**plan, "actual": {"seconds": actual}}, indent=1))

@@ -1,6 +1,5 @@
 """A probe of this machine -> what the run will take on it and on others. Pure."""
 
-import math
 from dataclasses import dataclass
 
 from stoker.machine import catalogue as catalogues
@@ -12,7 +11,7 @@ from stoker.machine.links import Link
 from stoker.machine.predict import Job
 from stoker.plan.elsewhere import on_other
 from stoker.plan.probe import Probe
-from stoker.plan.prospect import THIS, Ask, Crew, Prospect, job_of, labelled, rest_of
+from stoker.plan.prospect import THIS, Ask, Crew, Prospect, job_of, labelled, memory_of, rest_of
 
 # Between processes of one machine that compute on its CPU, over gloo; on two ARM cores (docs/log.md, 2026-11-15).
 LOCAL = Link(latency_seconds=4e-4, bytes_per_second=1.2e9)
@@ -78,13 +77,12 @@ def on_this(run: Prospect, ask: Ask, known: Catalogue) -> Forecast:
         job = job_of(run, stage, crew)
         changed = changes(job, probe, atom, link)
         legs.append(Leg(costs=costs, job=job, steps=pace.steps * stage.epochs, epochs=stage.epochs, changes=changed))
-    larger = max(route.stages[0].batch / legs[0].job.atoms / probe.atom[0], 1.0)
     return forecasts.forecast(
         THIS,
         legs,
         rest_of(run, ratio=1.0),
         machines=ask.nodes,
-        memory_bytes=None if probe.memory_bytes is None else math.ceil(probe.memory_bytes * larger),
+        memory_bytes=memory_of(run, legs[0].job),
         device_memory_bytes=here.gpu_memory_bytes,
         notes=notes,
     )
@@ -97,7 +95,7 @@ def link_here(run: Prospect, ask: Ask, known: Catalogue, *, world: int) -> tuple
         return None, ()
     if ask.link_bytes_per_second is not None:
         return labelled(ask.link_bytes_per_second), ()
-    if run.probe.link is not None:
+    if run.probe.link is not None and ask.nodes == run.probe.nodes:
         return run.probe.link, ()
     if ask.nodes > 1:
         return None, ()

@@ -44,7 +44,6 @@ def here(device: torch.device, *, setup_seconds: float) -> Here:
     return Here(
         device=device.type,
         gpu=properties.name if properties else None,
-        gpus=torch.cuda.device_count() if is_gpu else 0,
         cores=gauges.cores_allotted().allotted,
         gpu_memory_bytes=properties.total_memory if properties else None,
         setup_seconds=setup_seconds,
@@ -65,8 +64,8 @@ def looked_ahead(
     """Say what a run will take, and refuse to begin one that something slows down much, unless told to go on anyway."""
     show = show and world.is_first
     steps, has_begun = loop.route_of(config, data).steps, runs.has_begun(run)
-    if steps < FEW_STEPS or (has_begun and run.plan.exists()):
-        # What was planned once stands.
+    if steps < FEW_STEPS or has_begun:
+        # What was planned once stands, and a part of a run is not what was planned.
         return
     found = probe_that_fits(config, task, data, world, device, steps=steps, show=show)
     forecast: Forecast | None = None
@@ -83,8 +82,8 @@ def looked_ahead(
         torch.cuda.reset_peak_memory_stats(device)
     is_slow = forecast is not None and forecast.slowdown > MUCH_SLOWER and forecast.limit != "compute"
     # What the first process finds holds for all: they must stop together or not at all.
-    if dist.least(0 if is_slow and world.is_first else 1, world, device) == 0 and not has_begun:
-        refuse(forecast, config)
+    if dist.least(0 if is_slow and world.is_first else 1, world, device) == 0:
+        refuse(forecast if world.is_first else None, config)
 
 
 def probe_that_fits(

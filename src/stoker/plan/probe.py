@@ -16,6 +16,8 @@ class Probe:
     """samples of an atom that were probed, one a stage"""
     threads: int
     world: int
+    nodes: int
+    """machines that the processes were on"""
     steps: int
     """that were taken in all"""
     seconds: float

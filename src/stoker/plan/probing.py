@@ -19,7 +19,7 @@ from stoker.machine.predict import Costs, Job
 from stoker.plan.probe import Probe
 from stoker.plan.trial import Trial
 from stoker.tasks import Task, classify
-from stoker.train import site
+from stoker.train import memory, site
 from stoker.train import state as states
 
 # Rounds of each size, and steps of a round; fewer where a step takes long.
@@ -35,8 +35,8 @@ ALTERNATIVES: dict[str, dict[str, Any]] = {
     "amp bf16": {"amp": "bf16"},
     "amp fp16": {"amp": "fp16"},
     "amp off": {"amp": "off"},
-    "channels_last": {"channels_last": True},
-    "no channels_last": {"channels_last": False},
+    "channels_last on": {"channels_last": True},
+    "channels_last off": {"channels_last": False},
 }
 
 
@@ -72,45 +72,46 @@ class Meter:
         """What the parts of a stage's steps cost, found out in about so many seconds: fewer, if all steps take few."""
         job = job_of(self.config, stage, self.world, link=None)
         large = atom_of(self.config, stage)
-        # Batch norm takes two samples at least.
-        small = min(large, max(2, large // 2))
-        share = self.fixed_share(stage, large, small)
-        self.burst(large, stage.resolution, 2)
+        self.burst(large, stage.resolution, 1)
         step_seconds = sum(self.burst(large, stage.resolution, 1).values())
         seconds = min(seconds, SHARE * share_of * step_seconds)
         count = min(max(round(seconds / (ROUNDS * step_seconds)), 1), MOST_STEPS)
-        rounds = [self.burst(large, stage.resolution, count) for _ in range(ROUNDS)]
+        # Steps that take long are few.
+        rounds = ROUNDS if 4 * ROUNDS * step_seconds <= seconds else 1
+        share = self.fixed_share(stage, large, min(large, max(2, large // 2)), rounds=rounds)
+        taken = [self.burst(large, stage.resolution, count) for _ in range(ROUNDS if rounds > 1 else 2)]
         decode, read = self.input_costs(
             stage, large, threads=min(job.threads, job.cores), seconds=min(seconds / 3, LOADER_SECONDS)
         )
         known = replace(
-            fitted(rounds, large, share), device=self.device.type, compute_threads=job.compute_threads,
+            fitted(taken, large, share), device=self.device.type, compute_threads=job.compute_threads,
             decode_sample_seconds=decode, read_sample_seconds=read,
             gradient_bytes=dist.sent_bytes(self.trial.state.network, "off"),
         )  # fmt: skip
-        return self.calibrated(known, job, stage, large, count)
+        return self.calibrated(known, job, stage, large, seconds=seconds)
 
-    def fixed_share(self, stage: Stage, large: int, small: int) -> float:
+    def fixed_share(self, stage: Stage, large: int, small: int, *, rounds: int) -> float:
         """Of an atom's time, what does not grow with its samples: from two sizes, in turn.
 
         A GPU's libraries do not look for their fastest way meanwhile: for a size that no step has, that takes too long.
         """
         if small == large:
             return 0.0
+        steps = 2 if rounds > 1 else 1
         with untuned():
-            for samples in (small, large):
+            for samples in (small, large) if rounds > 1 else (small,):
                 self.burst(samples, stage.resolution, 1)
             pairs = [
-                (self.burst(large, stage.resolution, 2)["compute"], self.burst(small, stage.resolution, 2)["compute"])
-                for _ in range(ROUNDS)
+                [self.burst(samples, stage.resolution, steps)["compute"] for samples in (large, small)]
+                for _ in range(rounds)
             ]
         whole, less = (statistics.median(each) for each in zip(*pairs, strict=True))
         return float(min(max(1 - (whole - less) / (large - small) * large / whole, 0.0), 1.0))
 
     def input_costs(self, stage: Stage, samples: int, *, threads: int, seconds: float) -> tuple[float, float]:
         """Seconds of a thread for a sample, decoding and reading, with nothing else to do."""
-        window = self.config.loader.window
-        with self.trial.loader(samples, stage.resolution, threads=threads, window=window) as batches:
+        window, few = self.config.loader.window, min(samples, max(8, 2 * threads))
+        with self.trial.loader(few, stage.resolution, threads=threads, window=window) as batches:
             next(batches)
             began, taken = time.monotonic(), 0
             decode, read = batches.decode_seconds, batches.read_seconds
@@ -118,19 +119,23 @@ class Meter:
                 taken += len(next(batches).labels)
             return (batches.decode_seconds - decode) / taken, (batches.read_seconds - read) / taken
 
-    def calibrated(self, costs: Costs, job: Job, stage: Stage, samples: int, count: int) -> Costs:
+    def calibrated(self, costs: Costs, job: Job, stage: Stage, samples: int, *, seconds: float) -> Costs:
         """The costs with what decoding does to steps beside it, where it takes a good part of them."""
         own = replace(job, batch=samples, atoms=1, world=1, local_world=1, cores=max(1, job.cores // job.local_world))
         bare = predict.step(predict.freed(predict.freed(costs, "decode"), "disk"), own).seconds
         if samples * (costs.decode_sample_seconds + costs.read_sample_seconds) < WORTH * bare:
             return costs
+        # What was made ahead is used up first.
+        first, step_seconds = self.config.loader.ahead + 2, predict.step(costs, own).seconds
+        count = min(round(seconds / step_seconds) - first, 2 * MOST_STEPS)
+        if count < 4:
+            return costs
         window = self.config.loader.window
         with self.trial.loader(samples, stage.resolution, threads=job.threads, window=window) as batches:
-            # What was made ahead is used up first.
-            self.trial.burst(batches, self.config.loader.ahead + 2)
-            seconds = sum(self.trial.burst(batches, 2 * count).values())
-        self.steps += self.config.loader.ahead + 2 + 2 * count
-        return predict.calibrated(costs, own, seconds=seconds)
+            self.trial.burst(batches, first)
+            taken = sum(self.trial.burst(batches, count).values())
+        self.steps += first + count
+        return predict.calibrated(costs, own, seconds=taken)
 
     def faster(self, stage: Stage, *, base: float, samples: int) -> float:
         """How many times as fast as `base` a step of so many samples is here."""
@@ -221,6 +226,7 @@ def measured(meter: Meter, *, seconds: float, steps: int) -> Probe:
         atom=tuple(atom_of(config, stage) for stage in config.stages),
         threads=scored.threads,
         world=meter.world.size,
+        nodes=max(1, meter.world.size // meter.world.local_size),
         steps=meter.steps,
         seconds=0.0,
         eval_sample_seconds=predict.step(forward, scored).seconds / atom,
@@ -241,9 +247,20 @@ def tried_out(config: Config, data: Dataset, device: torch.device, *, base: floa
         old = device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 0)
         if changed == config or (values.get("amp") == "bf16" and old) or (name == "amp fp16" and not old):
             continue
-        meter = Meter(changed, classify.task_of(changed), data, World(), device)
-        try:
-            found[name] = meter.faster(config.stages[-1], base=base, samples=samples)
-        finally:
-            meter.trial.close()
+        times = tried_alone(changed, data, device, base=base, samples=samples)
+        if times is not None:
+            found[name] = times
     return found
+
+
+def tried_alone(config: Config, data: Dataset, device: torch.device, *, base: float, samples: int) -> float | None:
+    """How many times as fast as `base` a step is with these settings; None where it does not fit into memory."""
+    meter = Meter(config, classify.task_of(config), data, World(), device)
+    try:
+        return meter.faster(config.stages[-1], base=base, samples=samples)
+    except Exception as error:
+        if not memory.is_out_of_memory(error):
+            raise
+    finally:
+        meter.trial.close()
+    return None

@@ -1,5 +1,6 @@
 """A run that is not there yet: what is known about it, what a person asks, and how its steps would be taken."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,7 +43,6 @@ class Here:
     """cpu or cuda"""
     gpu: str | None
     """as its driver calls it"""
-    gpus: int
     cores: int
     gpu_memory_bytes: int | None
     setup_seconds: float | None
@@ -83,12 +83,21 @@ def job_of(run: Prospect, stage: Stage, crew: Crew) -> Job:
         world=crew.world,
         local_world=local,
         threads=config.loader.threads or max(1, crew.cores // local - 1),
-        compute_threads=config.model.compute_threads if local == 1 else max(1, crew.cores // local),
+        compute_threads=min(config.model.compute_threads, max(1, crew.cores // local)),
         cores=crew.cores,
         link=crew.link,
         sent_bytes=run.probe.sent_bytes,
         is_overlapped=crew.world > 1 and crew.device == "cuda" and not config.model.exact,
     )
+
+
+def memory_of(run: Prospect, job: Job) -> int | None:
+    """Memory that a process takes on its device: weights, gradients and momentum, and the rest by its samples."""
+    probe = run.probe
+    if probe.memory_bytes is None:
+        return None
+    weights = min(3 * probe.costs[0].gradient_bytes, probe.memory_bytes)
+    return math.ceil(weights + (probe.memory_bytes - weights) * (job.batch / job.atoms) / probe.atom[0])
 
 
 def labelled(bytes_per_second: float) -> Link:

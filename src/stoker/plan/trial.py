@@ -106,9 +106,9 @@ class Trial:
             began = time.perf_counter()
             self.task.score(self.state.network, self.task.moved(batch, self.device))
             settle(self.device, self.clock)
+            return (time.perf_counter() - began) / samples
         finally:
             step.set_training(self.gear)
-        return (time.perf_counter() - began) / samples
 
     @contextlib.contextmanager
     def loader(self, samples: int, resolution: int, *, threads: int, window: int) -> Iterator[Loader]:

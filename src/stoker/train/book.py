@@ -23,6 +23,7 @@ from stoker.tasks import Task
 from stoker.train import divergence, optim
 from stoker.train.divergence import Found
 from stoker.train.evaluation import Evaluation
+from stoker.train.keeper import Keeper
 from stoker.train.screen import Pulse, Screen
 from stoker.train.setbacks import Setback
 from stoker.train.site import Site, settle
@@ -56,14 +57,18 @@ class Book:
         self.samples = 0
         """samples that this start of the run has trained on, over all processes"""
         self._step = self._samples = 0
-        self._read = self._decode = 0.0
+        self._read = self._decode = self._written = 0.0
+        self._keeper: Keeper | None = None
         self._bad_told: set[str] = set()
         self._threads = self._sent_bytes = 0
         self._waiting: collections.deque[tuple[Path, Any]] = collections.deque()
         """lines that the disk had no room for"""
 
-    def open(self, state: TrainState, config: Config, data: Dataset, *, notes: Iterable[str]) -> None:
+    def open(
+        self, state: TrainState, config: Config, data: Dataset, *, notes: Iterable[str], keeper: Keeper | None
+    ) -> None:
         """Say what is about to happen, before it takes hours."""
+        self._keeper = keeper
         say, route, world = self.screen.say, self.route, self.site.world
         weights = sum(p.numel() for p in state.network.parameters())
         say(f"run      {self.site.run.folder}")
@@ -189,6 +194,7 @@ class Book:
         clock, loader, world = self.site.clock, self.batches, self.site.world
         steps, samples = state.at.step - self._step, self.samples - self._samples
         seconds = clock.interval(steps=steps)
+        written = self._keeper.cpu_seconds if self._keeper is not None else 0.0
         self._step, self._samples = state.at.step, self.samples
         row = LedgerRow(
             at=time.time(),
@@ -203,12 +209,13 @@ class Book:
             read_seconds=loader.read_seconds - self._read,
             decode_seconds=loader.decode_seconds - self._decode,
             device=str(self.site.device),
+            write_seconds=written - self._written,
             host=socket.gethostname(),
             threads=self._threads,
             pure_seconds=clock.pure_seconds,
             sent_bytes=self._sent_bytes,
         )
-        self._read, self._decode = loader.read_seconds, loader.decode_seconds
+        self._read, self._decode, self._written = loader.read_seconds, loader.decode_seconds, written
         self._write(self.site.run.ledger_of(world.rank), row)
         return Pulse(steps=steps, seconds=seconds)
 

@@ -45,6 +45,8 @@ class Keeper:
         """the same, with what comes after: removing old ones, and the mirror"""
         self._jobs: queue.SimpleQueue[tuple[Future[None], Callable[[], None]] | None] = queue.SimpleQueue()
         # A daemon: a disk that does not answer must not keep a process whose time is over.
+        self.cpu_seconds = 0.0
+        """that the writer has kept a core busy"""
         self._thread = threading.Thread(target=self._work, name="keeper", daemon=True)
         self._is_late = False
         self._snapshots: deque[states.Snapshot] = deque()
@@ -120,6 +122,7 @@ class Keeper:
             except BaseException as error:
                 # What is no user's fault is kept for the training thread: it must not vanish with this one.
                 self._bug = self._bug or error
+            self.cpu_seconds = time.thread_time()
             done.set_result(None)
 
     def _rethrow(self) -> None:

@@ -147,6 +147,8 @@ class Ledger:
             self._move(worked - steps * pure, "compute", "host")
             self.unmeasured -= {"host"}
         seconds = self.known(self._interval)
+        if self._marks is not None and pure is None:
+            seconds["host"] = None
         self._interval = dict.fromkeys(INTERVAL_BUCKETS, 0.0)
         return seconds
 

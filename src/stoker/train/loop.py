@@ -30,7 +30,7 @@ def train(config: Config, task: Task, data: Dataset, site: Site, *, resume: str 
     screen = Screen(show=show and site.world.is_first, route=route_of(config, data))
     book = Book(site, task=task, classes=len(data.classes), allow_bad=config.data.allow_bad, screen=screen)
     with screen, Saves(config.save, site, screen) as saves:
-        book.open(state, config, data, notes=begun.notes)
+        book.open(state, config, data, notes=begun.notes, keeper=saves.keeper)
         with site.clock.into("checkpoint"):
             # The first checkpoint is the beginning: it shows that the disk can hold one, and what one costs.
             saves.begin(state, is_new=begun.is_new, scores=len(task.score_names))

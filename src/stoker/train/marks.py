@@ -17,7 +17,8 @@ LOOK_AT = 256
 FIRST_HELD, HELD_EVERY = 12, 1000
 # Turns of a GPU's clock in a second, to sleep by; it need not be right.
 CLOCK = 2_000_000_000
-LONGEST_HOLD_SECONDS = 2.0
+LONGEST_HOLD_SECONDS = 0.5
+MOST_FAILURES = 3
 
 
 WORK = ("transfer", "compute", "optimizer")
@@ -52,6 +53,7 @@ class Stream:
         self._patience = 2.0
         self._is_held = False
         self._held_seconds = 0.0
+        self._failures = 0
 
     def enter(self, bucket: str) -> None:
         """Put a mark behind all work so far."""
@@ -112,10 +114,19 @@ class Stream:
         self._marks[-1].is_held = False
         if len(self._marks) > 1 and self._marks[-2].event.query():
             # The GPU is close behind, so it may have waited for work: this step says nothing. Hold it longer, soon.
-            for mark in self._marks:
-                mark.is_held = False
-            self._held_seconds, self._patience, self._until_held = 0.0, 2 * self._patience, FIRST_HELD
+            # Where that never helps, the training thread waits for the GPU within each step: then it is left alone.
+            self._failures += 1
+            self._release()
+            self._patience *= 2
+            self._until_held = FIRST_HELD if self._failures < MOST_FAILURES else HELD_EVERY
+
+    def _release(self) -> None:
+        """Take back what was said of a step that was held."""
+        self._is_held, self._held_seconds = False, 0.0
+        for mark in self._marks:
+            mark.is_held = False
 
     def forget(self) -> None:
         """Steps are of another kind from here on: measure anew."""
+        self._release()
         self.pure_seconds, self._until_held = None, FIRST_HELD

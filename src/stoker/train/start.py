@@ -7,10 +7,10 @@ import torch
 from torch.amp.grad_scaler import GradScaler
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from stoker import checkpoint, runs
+from stoker import checkpoint, dist, runs
 from stoker.config import Config, ModelConfig
 from stoker.data.sources import Dataset
-from stoker.dist import norm
+from stoker.dist import World, norm
 from stoker.errors import Problem
 from stoker.tasks import Task, matching, weights
 from stoker.tasks.matching import Pretrained
@@ -79,6 +79,14 @@ def check_batch_norm(network: torch.nn.Module, *, batch: int, atoms: int) -> Non
             f"a batch of {batch} in {atoms} atoms leaves one sample an atom, and this network's batch norm needs two",
             fix=f"give --batch {2 * atoms} or more, or fewer --atoms",
         )
+
+
+def opened_in_turn(task: Task, world: World, *, seed: int, show: bool) -> Dataset:
+    """The data, opened by the first process first: it may have to draw what the others then find."""
+    if world.is_first:
+        data = task.open(seed=seed, show=show)
+    dist.barrier(world)
+    return data if world.is_first else task.open(seed=seed, show=False)
 
 
 def pin_arithmetic(config: ModelConfig, device: torch.device) -> None:

@@ -3,7 +3,6 @@
 What a step does to the weights does not depend on how many processes share its atoms.
 """
 
-import contextlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,7 +114,7 @@ def attempted(gear: Gear, batches: Loader, *, atoms: int, compute: str, is_new: 
             state.scaler.scale(loss * (batch.plan.share * world.size)).backward()
             gear.statistics.end_atom(batch.plan.share)
             sums += scores
-    with clock.into("comm") if world.size > 1 else contextlib.nullcontext():
+    with clock.into("comm" if world.size > 1 else compute):
         site.watch.at(state.at.step, "comm")
         dist.average(gear.model, world, compress=gear.config.many.compress)
         gear.statistics.end_step(world)
