@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 from stoker import locks, records, runs, settings
 from stoker.config import Config
 from stoker.errors import Problem
-from stoker.machine.predict import CROWDING
 from stoker.machine.usage import Usage, means
 from stoker.records import GaugeRow, LedgerRow, RunRecord, Seconds
 
@@ -214,7 +213,8 @@ def pace(rows: Sequence[LedgerRow]) -> Pace | None:
     now_and_then = {b: sum(row.seconds.get(b) or 0.0 for row in begun) / all_steps for b in ("checkpoint", "eval")}
     crowd = 0.0
     if not last.device.startswith("cuda"):
-        crowd = CROWDING * sum(row.write_seconds for row in chosen) / steps
+        # A second of writing takes a second of computing: 1.02 on two ARM cores (docs/benchmarks.md).
+        crowd = sum(row.write_seconds for row in chosen) / steps
         crowd = min(crowd, seconds.get("compute", 0.0) / 2)
         seconds["compute"] = seconds.get("compute", 0.0) - crowd
         now_and_then["checkpoint"] += crowd

@@ -37,6 +37,7 @@ def remedies(evidence: Evidence, model: Model) -> Iterator[Remedy]:
         yield predicted(
             model,
             seconds_with(model, costs={"read_sample_seconds": 0.0}),
+            is_input=True,
             what="copy the data to a disk that answers at once: local NVMe, or memory",
             why=f"threads read for {units.seconds_text(costs.read_sample_seconds)} a sample, and decode for "
             f"{units.seconds_text(costs.decode_sample_seconds)}",
@@ -58,6 +59,7 @@ def more_threads(evidence: Evidence, model: Model) -> Iterator[Remedy]:
         yield predicted(
             model,
             (free + now) / 2,
+            is_input=True,
             what=f"make {ahead} batches ahead",
             why=f"decode threads are busy only {units.percent_text(busy / job.threads)} of the time",
             command=command(evidence, {"ahead": ahead}, is_new=False),
@@ -80,6 +82,7 @@ def more_threads(evidence: Evidence, model: Model) -> Iterator[Remedy]:
     yield predicted(
         model,
         tried[threads],
+        is_input=True,
         what=f"{threads} decode threads",
         why=f"{units.count_text(job.threads, 'thread')} on {units.count_text(own, 'core')} "
         "can't make samples as fast as they are used",
@@ -120,6 +123,7 @@ def smaller_pictures(evidence: Evidence, model: Model) -> Iterator[Remedy]:
     yield predicted(
         model,
         seconds(packed),
+        is_input=True,
         what=f"pack the pictures at a short side of {short_side} pixels",
         why=f"a file has {units.bytes_text(stored)}; {units.bytes_text(packed)} are enough for {largest} pixels",
         command=f"{first} && " + command(evidence, {"data": pack}, is_new=True),

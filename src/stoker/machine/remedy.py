@@ -41,19 +41,28 @@ def predicted(
     fast: float | None = None,
     slow: float | None = None,
     unsure: float = 0.1,
+    is_input: bool = False,
     is_lossy: bool = False,
     needs_new_run: bool = False,
 ) -> Remedy:
-    """A remedy with which a step takes `likely` seconds in the place of the model's, between `fast` and `slow`."""
+    """A remedy with which a step takes `likely` seconds in the place of the model's, between `fast` and `slow`.
+
+    What makes samples come sooner does so in evaluations, too.
+    """
     step, whole = predict.step(model.costs, model.job).seconds, model.pace.whole_seconds
-    after = max(whole - step + likely, 1e-9)
+    scored = model.pace.now_and_then.get("eval", 0.0) / step if is_input and step > 0 else 0.0
+
+    def left(seconds: float) -> float:
+        return max(whole - step + seconds - scored * (step - seconds), 1e-9)
+
+    after = left(likely)
     # The error is a share of what goes or of what stays, whichever is less.
     error = unsure * min(abs(whole - after), after)
     shortest, longest = after - error, after + error
     if fast is not None:
-        shortest = max(min(shortest, whole - step + fast), 1e-9)
+        shortest = min(shortest, left(fast))
     if slow is not None:
-        longest = max(longest, whole - step + slow)
+        longest = max(longest, left(slow))
     gain, high, low = (whole / seconds for seconds in (after, shortest, longest))
     return Remedy(
         what=what,

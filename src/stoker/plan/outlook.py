@@ -14,7 +14,7 @@ from stoker.plan.probe import Probe
 from stoker.plan.prospect import THIS, Ask, Crew, Prospect, job_of, labelled, memory_of, rest_of
 
 # Between processes of one machine that compute on its CPU, over gloo; on two ARM cores (docs/log.md, 2026-11-15).
-LOCAL = Link(latency_seconds=4e-4, bytes_per_second=1.2e9)
+LOCAL = Link(latency_seconds=1e-3, bytes_per_second=1.5e9)
 
 
 @dataclass(frozen=True, kw_only=True)
