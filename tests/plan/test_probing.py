@@ -21,8 +21,8 @@ FORECAST = {
     "spot_seconds", "notes", "is_retired", "is_whole",
 }  # fmt: skip
 PROBE = {
-    "costs", "atom", "threads", "world", "nodes", "steps", "seconds", "eval_sample_seconds", "save_seconds", "memory_bytes",
-    "flops_per_sample", "layers", "sent_bytes", "link", "tried", "version",
+    "costs", "atom", "threads", "world", "nodes", "steps", "seconds", "eval_sample_seconds", "save_seconds",
+    "memory_bytes", "flops_per_sample", "layers", "sent_bytes", "link", "tried", "version",
 }  # fmt: skip
 
 
