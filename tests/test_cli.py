@@ -70,7 +70,7 @@ def test_a_terminal_shows_a_bar_with_rate_and_time_left(dial_folder: Path) -> No
 def test_the_record_that_train_prints_has_its_shape(dial_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["train", *QUICK, "--data", str(dial_folder), "--name", "r", "--epochs", "1"]
     found = said(words, capsys)
-    assert found.keys() == {"folder", "record", "verdict", "was_done"}
+    assert found.keys() == {"folder", "record", "verdict", "was_done", "plan"}
     assert found["record"].keys() == {
         "status", "attempts", "fixed", "data", "resumed_from", "result", "why", "version",
     }  # fmt: skip
