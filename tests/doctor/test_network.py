@@ -24,7 +24,11 @@ from tests.whole import hosts
 from tests.whole.hosts import Hosts
 
 MBIT = 1e6 / 8
-SERVE = "from stoker.doctor import network\nnetwork.serve(show=True, port={port})"
+# A shell that starts the tests in the background has its children ignore Ctrl-C.
+SERVE = (
+    "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    "from stoker.doctor import network\nnetwork.serve(show=True, port={port})"
+)
 ASK = """
 import dataclasses, json
 from stoker.doctor import network

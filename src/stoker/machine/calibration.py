@@ -54,18 +54,6 @@ def model(evidence: Evidence) -> Model | None:
     return Model(pace=mean, costs=costs_of(mean, found, compress=compress(evidence)), job=found, straggler=slow)
 
 
-def costs(evidence: Evidence) -> Costs | None:
-    """What the parts of a step cost, as the ledger has them; None without a step."""
-    found = model(evidence)
-    return None if found is None else found.costs
-
-
-def job(evidence: Evidence) -> Job | None:
-    """How the run takes its steps; None without a step."""
-    found = model(evidence)
-    return None if found is None else found.job
-
-
 def compress(evidence: Evidence) -> str:
     """How gradients are sent."""
     return evidence.config.many.compress if evidence.config is not None else "off"

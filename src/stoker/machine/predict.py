@@ -214,12 +214,6 @@ def without(costs: Costs, job: Job) -> dict[str, float]:
     return found
 
 
-def limit(costs: Costs, job: Job) -> str:
-    """What a step would gain most by having for free."""
-    found = without(costs, job)
-    return min(found, key=lambda name: found[name])
-
-
 def unsure(costs: Costs, *changes: str) -> float:
     """How far a step may be from its prediction, when these things are other than they were in the probe."""
     return max(SURE, costs.spread) + sum(UNSURE[change] for change in changes)

@@ -82,14 +82,14 @@ def seconds_with(model: Model, *, costs: dict[str, Any] | None = None, job: dict
     return predict.step(changed, other).seconds
 
 
-def command(evidence: Evidence, flags: dict[str, Any], *, is_new: bool, before: str = "") -> str:
+def command(evidence: Evidence, flags: dict[str, Any], *, is_new: bool) -> str:
     """What to type: to go on with the run, or to begin another where it is over or its result would change."""
     folder = evidence.folder if evidence.folder.parent != Path() else evidence.folder.resolve()
     name = f"{folder}-{'-'.join(flags)}" if is_new or evidence.is_done else str(folder)
     words = [*launcher(evidence), "train", "--config", str(folder / "config.json"), "--name", name]
     for flag, value in flags.items():
         words += [f"--{flag}"] if value is True else [f"--{flag}", str(value)]
-    return before + shlex.join(words)
+    return shlex.join(words)
 
 
 def elsewhere(evidence: Evidence) -> str:

@@ -110,7 +110,7 @@ def refuse(forecast: Forecast | None, config: Config) -> None:
         raise Problem("the first process found that something makes this run much slower", fix="see what it says")
     raise Problem(
         f"{forecast.limit} makes this run {forecast.slowdown:.1f} times slower than this hardware could do: "
-        f"{line(forecast)}",
+        f"{lasting(forecast)}",
         fix=f"{CURES[forecast.limit]}; or begin all the same with --anyway",
     )
 
@@ -130,9 +130,14 @@ def as_plan(plan: Plan) -> dict[str, object]:
 
 def line(forecast: Forecast) -> str:
     """A forecast in a line: how long, how long a step takes, and what limits it."""
-    total, step = forecast.total, forecast.step
-    span = f"{units.seconds_text(total.low)} to {units.seconds_text(total.high)}"
     limit = f"limited by {forecast.limit}"
     if forecast.limit != "compute" and forecast.slowdown > 1.05:
         limit += f" ({forecast.slowdown:.1f} times slower than without)"
-    return f"{units.seconds_text(total.likely)} ({span}), {units.seconds_text(step.likely)} a step, {limit}"
+    return f"{lasting(forecast)}, {limit}"
+
+
+def lasting(forecast: Forecast) -> str:
+    """How long a run and a step of it take, in words."""
+    total, step = forecast.total, forecast.step
+    span = f"{units.seconds_text(total.low)} to {units.seconds_text(total.high)}"
+    return f"{units.seconds_text(total.likely)} ({span}), {units.seconds_text(step.likely)} a step"
