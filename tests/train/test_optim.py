@@ -11,13 +11,14 @@ from stoker.config import OptimConfig, Stage, TuneConfig
 from stoker.config.stages import parsed
 from stoker.data.order import Route
 from stoker.train import optim
+from stoker.train.rates import Rates, peak_rate, shape
 
 STEPS, EPOCHS = 10, 6
 
 
 def ours(config: OptimConfig, *, batch: int = 256) -> list[float]:
     return [
-        optim.peak_rate(config, batch=batch) * optim.shape(config, tick=step, steps_an_epoch=STEPS, epochs=EPOCHS)
+        peak_rate(config, batch=batch) * shape(config, tick=step, steps_an_epoch=STEPS, epochs=EPOCHS)
         for step in range(STEPS * EPOCHS)
     ]
 
@@ -63,9 +64,9 @@ def test_constant_stays_and_warm_up_rises_in_equal_steps() -> None:
 
 
 def test_the_rate_grows_with_the_batch_linearly_for_sgd_and_by_the_root_for_adamw() -> None:
-    assert optim.peak_rate(OptimConfig(lr=0.1), batch=2048) == pytest.approx(0.8)
-    assert optim.peak_rate(OptimConfig(lr=0.02), batch=16) == pytest.approx(0.00125)
-    assert optim.peak_rate(OptimConfig(lr=0.1, optimizer="adamw"), batch=1024) == pytest.approx(0.1 * math.sqrt(4))
+    assert peak_rate(OptimConfig(lr=0.1), batch=2048) == pytest.approx(0.8)
+    assert peak_rate(OptimConfig(lr=0.02), batch=16) == pytest.approx(0.00125)
+    assert peak_rate(OptimConfig(lr=0.1, optimizer="adamw"), batch=1024) == pytest.approx(0.1 * math.sqrt(4))
 
 
 def test_linear_falls_by_equal_steps_to_nothing_after_the_warm_up() -> None:
@@ -85,13 +86,13 @@ def test_each_stage_has_the_peak_of_its_batch_or_its_own_and_the_schedule_goes_o
         Stage(resolution=96, batch=50, epochs=2),
         Stage(resolution=96, batch=50, epochs=1, peak_rate=0.8),
     )
-    rates = optim.Rates(OptimConfig(lr=0.256, schedule="linear"), way)
+    rates = Rates(OptimConfig(lr=0.256, schedule="linear"), way)
     # Halfway through the run, whatever the number of steps: what is left of 5 epochs, times the stage's peak.
     assert rates.at(0, 0) == pytest.approx(0.1)
     assert rates.at(1, 500) == pytest.approx(0.1 * 3.5 / 5)
     assert rates.at(2, 500) == pytest.approx(0.05 * 2.5 / 5)
     assert rates.at(4, 0) == pytest.approx(0.8 * 1 / 5)
-    assert optim.Rates(OptimConfig(lr=0.256, schedule="linear"), way, factor=0.25).at(0, 0) == pytest.approx(0.025)
+    assert Rates(OptimConfig(lr=0.256, schedule="linear"), way, factor=0.25).at(0, 0) == pytest.approx(0.025)
 
 
 def test_a_rate_far_off_the_rule_is_warned_of_with_figures() -> None:
@@ -175,3 +176,24 @@ def test_clipping_scales_all_gradients_together_down_to_the_norm() -> None:
     optim.clipped(OptimConfig(clip=0.5), net)
     for parameter, grad in zip(net.parameters(), grads, strict=True):
         torch.testing.assert_close(parameter.grad, grad * 0.5 / whole, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("is_begun", [True, False])
+def test_momentum_begins_at_zero_where_the_first_step_overflows(is_begun: bool) -> None:
+    was = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)  # what nobody has written to is then filled with NaN
+    try:
+        weight = torch.nn.Parameter(torch.ones(4))
+        fused = torch.optim.SGD([weight], lr=0.5, momentum=0.9, fused=True)
+        scaler = torch.amp.GradScaler("cpu", enabled=True)
+        for gradient in (float("inf"), 1.0):
+            scaler.scale((weight * gradient).sum()).backward()
+            if is_begun:
+                optim.begun(fused)
+            scaler.step(fused)
+            scaler.update()
+            fused.zero_grad()
+    finally:
+        torch.use_deterministic_algorithms(was)
+    # Without it, torch's own fault shows. When it does not any more, begun() can go.
+    assert (weight.tolist() == [0.5] * 4) == is_begun

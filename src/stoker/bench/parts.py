@@ -11,7 +11,8 @@ from stoker import dist
 from stoker.bench.ground import CLASSES, Ground, unseen
 from stoker.bench.spread import Spread, spread
 from stoker.tasks import classify
-from stoker.train import loop, optim, step
+from stoker.train import optim, start, step
+from stoker.train.rates import Rates
 
 # Calls of a round, and rounds. A hundred calls are far fewer than a GPU's queue holds.
 CALLS, ROUNDS = 100, 5
@@ -62,8 +63,8 @@ def works(ground: Ground) -> dict[str, tuple[float, Callable[[], object]]]:
     """The parts by name: how often a step calls each, and the call as train/step.py and train/loop.py make it."""
     state, site, book, saves = ground.state, ground.site, ground.book, ground.saves
     gear = step.geared(ground.config, state, ground.task, site)
-    route = loop.route_of(ground.config, ground.data)
-    rates, flags = optim.Rates(ground.config.optim, route), dist.Agreement(site.world, count=2)
+    route = start.route_of(ground.config, ground.data)
+    rates, flags = Rates(ground.config.optim, route), dist.Agreement(site.world, count=2)
     labels = ground.labels.to(site.device)
     logits = torch.zeros(len(labels), CLASSES, device=site.device)
     loss = logits.mean()

@@ -25,7 +25,7 @@ def answered(config: Config, ask: Ask, *, show: bool) -> Plan:
     progress.say("plan     loading libraries and data", show=show)
     from stoker.plan import outlook, preflight, probing
     from stoker.tasks import classify
-    from stoker.train import fixed, loop, memory, start
+    from stoker.train import fixed, memory, start
 
     device = dist.choose_device(config.model.device, world)
     dist.start(world, device)
@@ -39,7 +39,7 @@ def answered(config: Config, ask: Ask, *, show: bool) -> Plan:
     fixed.check_atoms(config, world)
     fixed.check_batches(config, data)
     setup_seconds = time.monotonic() - began
-    route, here = loop.route_of(config, data), preflight.here(device, setup_seconds=setup_seconds)
+    route, here = start.route_of(config, data), preflight.here(device, setup_seconds=setup_seconds)
     if route.steps == 0:
         raise Problem("there is not one whole step in an epoch", fix="give a smaller --batch")
     try:

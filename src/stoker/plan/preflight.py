@@ -19,7 +19,7 @@ from stoker.plan.probe import Probe
 from stoker.plan.prospect import Ask, Here, Prospect
 from stoker.runs import Run
 from stoker.tasks import Task
-from stoker.train import loop, memory
+from stoker.train import memory, start
 
 # A run of fewer steps is over before a probe of it has told much.
 FEW_STEPS = 100
@@ -53,7 +53,7 @@ def here(device: torch.device, *, setup_seconds: float) -> Here:
 def prospect(config: Config, data: Dataset, found: Probe, place: Here) -> Prospect:
     """A run before its start."""
     return Prospect(
-        config=config, route=loop.route_of(config, data), held_out=len(data.held_out), data=data.name, probe=found,
+        config=config, route=start.route_of(config, data), held_out=len(data.held_out), data=data.name, probe=found,
         here=place,
     )  # fmt: skip
 
@@ -63,7 +63,7 @@ def looked_ahead(
 ) -> None:
     """Say what a run will take, and refuse to begin one that something slows down much, unless told to go on anyway."""
     show = show and world.is_first
-    steps, has_begun = loop.route_of(config, data).steps, runs.has_begun(run)
+    steps, has_begun = start.route_of(config, data).steps, runs.has_begun(run)
     if steps < FEW_STEPS or has_begun:
         # What was planned once stands, and a part of a run is not what was planned.
         return

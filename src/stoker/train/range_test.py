@@ -26,6 +26,7 @@ from stoker.runs import Run
 from stoker.tasks import Task, classify, weights
 from stoker.train import curve, fixed, memory, optim, start, step
 from stoker.train.ledger import Ledger
+from stoker.train.rates import peak_rate, rule_rate
 from stoker.train.site import Site, decode_threads
 
 STEPS = 200
@@ -145,11 +146,11 @@ def judged(config: Config, log: Log, *, rule: float, picture: Path) -> RangeTest
         smoothed=tuple(means),
         steepest=steepest(log.rates, means) if is_clear else None,
         valley=valley(log.rates, means) if is_clear else None,
-        setting=optim.peak_rate(config.optim, batch=first.batch, fixed=first.peak_rate),
+        setting=peak_rate(config.optim, batch=first.batch, fixed=first.peak_rate),
         rule=rule,
         batch=first.batch,
         optimizer=config.optim.optimizer,
-        scale=optim.rule_rate(config.optim, batch=first.batch, lr=1.0),
+        scale=rule_rate(config.optim, batch=first.batch, lr=1.0),
         ended=log.ended,
         is_interrupted=log.is_interrupted,
         caution=caution(config, log, is_clear=is_clear),

@@ -13,7 +13,7 @@ from stoker import dist, records, runs, settings
 from stoker.config import Config
 from stoker.errors import Problem
 from stoker.records import Event
-from stoker.train import divergence, memory, optim
+from stoker.train import divergence, memory, optim, rates
 from stoker.train.divergence import Found
 from stoker.train.site import Outcome, Site
 from stoker.train.state import TrainState, sums_of
@@ -132,7 +132,7 @@ def after_divergence(
     stage = book.route.stage(at.epoch)
     causes = divergence.causes(
         found=found,
-        peak_rate=trend.rate_factor * optim.peak_rate(config.optim, batch=stage.batch, fixed=stage.peak_rate),
+        peak_rate=trend.rate_factor * rates.peak_rate(config.optim, batch=stage.batch, fixed=stage.peak_rate),
         rule_rate=optim.sound_rate(config.optim, config.tune, batch=stage.batch),
         warmup_epochs=config.optim.warmup_epochs,
         epoch=at.epoch,

@@ -9,6 +9,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from stoker import checkpoint, dist, runs
 from stoker.config import Config, ModelConfig
+from stoker.data import order
 from stoker.data.sources import Dataset
 from stoker.dist import World, norm
 from stoker.errors import Problem
@@ -98,3 +99,10 @@ def pin_arithmetic(config: ModelConfig, device: torch.device) -> None:
             os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
         torch.backends.cudnn.benchmark = not config.exact
         torch.use_deterministic_algorithms(config.exact)
+
+
+def route_of(config: Config, data: Dataset) -> order.Route:
+    """The way through a run: stages, epochs, steps."""
+    return order.Route(
+        count=len(data.train), stages=config.stages, atoms=config.train.atoms, last_step=config.train.last_step
+    )

@@ -21,6 +21,8 @@ from stoker.train.statistics import Statistics
 
 # Someone who waits for data looks up this often.
 GLANCE_SECONDS = 0.5
+# Of batches, in one run: of each stage those of steps and of evaluations, with their last, partial ones.
+MOST_SHAPES = 64
 
 
 class Interrupted(Exception):
@@ -49,7 +51,10 @@ def geared(config: Config, state: TrainState, task: Task, site: Site) -> Gear:
     if config.tune.freeze_epochs:
         groups.freeze(state.network, head=networks.head(state.network), is_frozen=is_frozen)
     if config.model.compile:
-        state.network.compile()
+        # A run has few shapes, and kernels for one shape each are the fastest. Reasoning about shapes left open took
+        # torch 2.11 more than five minutes for a ResNet-18.
+        torch._dynamo.config.recompile_limit = MOST_SHAPES
+        state.network.compile(dynamic=False)
     compress = config.many.compress
     gear = Gear(
         config=config,
@@ -129,6 +134,8 @@ def update(gear: Gear, *, rate: float) -> None:
         if gear.config.optim.clip:
             state.scaler.unscale_(state.optimizer)
             optim.clipped(gear.config.optim, state.network)
+        if state.scaler.is_enabled():
+            optim.begun(state.optimizer)
         state.scaler.step(state.optimizer)
         state.scaler.update()
         state.optimizer.zero_grad(set_to_none=True)
