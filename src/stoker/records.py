@@ -3,11 +3,15 @@
 Stages meet only in these records: whoever reads a run needs nothing of what wrote it.
 """
 
+import contextlib
 import dataclasses
 import json
 import math
-from collections.abc import Iterable
+import types
+import typing
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -23,6 +27,9 @@ INTERVAL_BUCKETS = (
 )  # fmt: skip
 RUN_BUCKETS = ("setup", "compile", "restore", "lost", "rollback", "down")
 BUCKETS = INTERVAL_BUCKETS + RUN_BUCKETS
+# No number that Stoker writes comes near to this; sums and products of these stay finite.
+LARGEST = 2**63
+MAYBE = float | None
 Seconds = dict[str, float | None]
 """seconds by bucket; None is "not measured", never 0"""
 
@@ -115,6 +122,32 @@ class Event:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Picture:
+    """A picture of an exhibit."""
+
+    file: str
+    """its name beside the exhibit"""
+    caption: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exhibit:
+    """A file exhibits/NAME.json: something that a task shows in a report, in a form that needs no task to be shown."""
+
+    name: str
+    title: str
+    caption: str
+    """what is seen, and of which samples and weights"""
+    kind: Literal["table", "matrix", "pictures", "text"]
+    columns: tuple[str, ...] = ()
+    """of a table, or of a matrix, whose rows have the same names"""
+    rows: tuple[tuple[Any, ...], ...] = ()
+    pictures: tuple[Picture, ...] = ()
+    text: str = ""
+    version: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
 class Attempt:
     """One start of a run."""
 
@@ -177,23 +210,90 @@ def parsed(texts: Iterable[str], kind: type[Row], path: Path) -> Iterable[Row]:
 
 def built(values: dict[str, Any], kind: type[Row], path: Path) -> Row:
     """A record from its JSON form."""
-    expected = kind.__dataclass_fields__["version"].default  # type: ignore[attr-defined]
-    if values.get("version") != expected:
-        raise Problem(
-            f"{path} holds version {values.get('version')} of {kind.__name__}; this Stoker reads version {expected}",
-            fix="use the Stoker that wrote it: the version is in the run's code.json",
-        )
-    known = {item.name for item in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    if values.keys() - known:
-        raise Problem(
-            f"{path} holds {', '.join(sorted(values.keys() - known))}, which this Stoker does not know",
-            fix="use the Stoker that wrote it: the version is in the run's code.json",
-        )
+    fix = "use the Stoker that wrote it: the version is in the run's code.json"
+    found, expected = values.get("version"), kind.__dataclass_fields__["version"].default  # type: ignore[attr-defined]
+    if found != expected:
+        raise Problem(f"{path} holds version {found} of {kind.__name__}; this Stoker reads version {expected}", fix=fix)
+    unknown = values.keys() - {item.name for item in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    if unknown:
+        raise Problem(f"{path} holds {', '.join(sorted(unknown))}, which this Stoker does not know", fix=fix)
     return kind(**values)
+
+
+def checked(values: Any, kind: type[Row], path: Path) -> Row:
+    """A record from its JSON form, whatever that is. One that lacks a value, or has one of another type, is refused."""
+    with understood(kind, path):
+        row = built(values, kind, path)
+        for name, declared in hints(kind).items():  # type: ignore[arg-type]
+            if not fits(getattr(row, name), declared):
+                raise ValueError(f"its {name} is of another type")
+    return row
+
+
+@contextlib.contextmanager
+def understood(kind: type, path: Path) -> Iterator[None]:
+    """Say what to do about JSON that is no record."""
+    try:
+        yield
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
+        raise Problem(
+            f"{path} holds no {kind.__name__} ({str(error)[:200]})",
+            fix=f"move {path} away, or bring back what Stoker wrote there",
+        ) from None
+
+
+@cache
+def hints(kind: Any) -> dict[str, Any]:
+    """The declared types of a record's fields."""
+    return typing.get_type_hints(kind)
+
+
+@cache
+def shape(kind: Any) -> tuple[Any, tuple[Any, ...]]:
+    """What a declared type is, and of what: list[int] is list, of int."""
+    return typing.get_origin(kind) or kind, typing.get_args(kind)
+
+
+def fits(value: Any, kind: Any) -> bool:
+    """Whether a value from JSON is of a declared type. Numbers are finite, or None in a dict (see `line`)."""
+    if type(value) is float and (kind is float or kind == MAYBE):
+        return -LARGEST < value < LARGEST  # most values, and so the quickest
+    if kind is float or kind is int:
+        return type(value) in (int, kind) and -LARGEST < value < LARGEST
+    if kind is str or kind is bool or kind is type(None):
+        return type(value) is kind
+    if kind is Any:
+        return True
+    origin, members = shape(kind)
+    if origin is Literal:
+        return value in members
+    if origin is types.UnionType or origin is typing.Union:
+        return any(fits(value, member) for member in members)
+    if origin is dict:
+        kind = MAYBE if members[1] is float else members[1]
+        return type(value) is dict and all(fits(item, kind) for item in value.values())
+    if origin is list or origin is tuple:
+        return type(value) is origin and all(fits(item, members[0]) for item in value)
+    return all(fits(getattr(value, name), declared) for name, declared in hints(kind).items())
 
 
 def read_record(path: Path) -> RunRecord:
     """record.json as a value."""
     values = json.loads(path.read_text())
-    values["attempts"] = tuple(Attempt(**attempt) for attempt in values.get("attempts", ()))
-    return built(values, RunRecord, path)
+    with understood(RunRecord, path):
+        values["attempts"] = tuple(Attempt(**attempt) for attempt in values.get("attempts", ()))
+        return checked(values, RunRecord, path)
+
+
+def read_exhibit(path: Path) -> Exhibit:
+    """A file of exhibits/ as a value. Its pictures lie beside it, and nowhere else."""
+    with understood(Exhibit, path):
+        values = json.loads(path.read_text())
+        values["columns"] = tuple(values.get("columns", ()))
+        values["rows"] = tuple(tuple(row) for row in values.get("rows", ()))
+        values["pictures"] = tuple(Picture(**picture) for picture in values.get("pictures", ()))
+        exhibit = checked(values, Exhibit, path)
+        for picture in exhibit.pictures:
+            if Path(picture.file).name != picture.file:
+                raise ValueError(f"{picture.file!r} is not the name of a file beside it")
+        return exhibit

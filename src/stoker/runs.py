@@ -88,6 +88,16 @@ class Run:
         """held by the process that trains"""
         return self.folder / "lock"
 
+    @property
+    def exhibits(self) -> Path:
+        """what the task shows: a file of JSON each, with its pictures beside it"""
+        return self.folder / "exhibits"
+
+    @property
+    def report(self) -> Path:
+        """all of it on one page; its twin in Markdown has the same name and another ending"""
+        return self.folder / "report.html"
+
     def pointer(self, name: str) -> Path:
         """a small text file that names a checkpoint: latest, best, epoch_N"""
         return self.folder / name

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from stoker import records, runs, settings
+from stoker import lines, records, runs, settings
 from stoker.config import Config
 from stoker.machine import evidence, verdict
 from stoker.machine.evidence import gather, pace, steady
-from stoker.records import GaugeRow
+from stoker.records import GaugeRow, LedgerRow
 from stoker.runs import Run
 from tests.machine.made_up import ledger, starved, with_a_slow_one
 
@@ -142,3 +142,73 @@ def test_checkpoints_of_the_beginning_are_not_spread_over_steps() -> None:
 def test_what_was_not_measured_is_not_in_a_pace() -> None:
     found = pace(ledger({"compute": 1.0, "host": None}))
     assert found is not None and "host" not in found.seconds
+
+
+def many(run: Run, *, starts: int, count: int) -> list[LedgerRow]:
+    """A ledger too long to be read whole, of some starts; each goes back a little."""
+    step = {**dict.fromkeys(evidence.STEP_BUCKETS, 0.1), "host": None}
+    rows: list[LedgerRow] = []
+    for attempt in range(1, starts + 1):
+        made = ledger(step, lines=count, attempt=attempt, device="cpu")
+        first = rows[-1].step - 5 if rows else 0
+        rows += [dataclasses.replace(row, at=row.at + 1e5 * attempt, step=first + row.step) for row in made]
+    run.ledger.write_text("".join(records.line(row) + "\n" for row in rows))
+    return rows
+
+
+def test_a_long_ledger_is_thinned_to_longer_intervals(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = many(run, starts=3, count=500)
+    monkeypatch.setattr(lines, "WHOLE_BYTES", 100_000)
+    assert run.ledger.stat().st_size > lines.WHOLE_BYTES
+    monkeypatch.setattr(evidence, "MOST_ROWS", 300)
+    found = gather(run)
+    assert len(found.rows[0]) < 320
+    assert found.missing == () and found.totals == rows[-1].totals
+    assert found.steps == sum(row.steps for row in rows)
+    assert verdict.judge(found).samples == sum(row.samples for row in rows)
+    thinned, whole = pace(found.rows[0]), pace(rows)
+    assert thinned is not None and whole is not None
+    assert thinned.seconds == pytest.approx(whole.seconds) and "host" not in thinned.seconds
+
+
+def test_many_gauges_are_thinned(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evidence, "MOST_ROWS", 50)
+    values: dict[str, None] = dict.fromkeys(
+        ["gpus", "cpu_percent", "process_cpu_percent", "memory_used_bytes", "memory_available_bytes",
+         "disk_read_bytes_per_second", "disk_write_bytes_per_second", "process_read_bytes_per_second", "network",
+         "iowait_percent"]
+    )  # fmt: skip
+    rows = [GaugeRow(at=at, rank=0, host="h", seconds=1.0, **values) for at in range(500)]  # type: ignore[arg-type]
+    run.gauges_of(0).write_text("".join(records.line(row) + "\n" for row in rows))
+    found = gather(run)
+    assert len(found.gauges) == 50 and (found.gauges[0].at, found.gauges[-1].at) == (0, 499)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "5", "null", "{}", '{"version": 1}', "\udcff", "[" * 100_000, '{"status": 5}']
+)
+def test_a_record_or_settings_of_anything_else_are_told(run: Run, text: str) -> None:
+    for path, word in ((run.record, "what became of the run"), (run.config, "the settings")):
+        before = path.read_bytes()
+        path.write_bytes(text.encode(errors="surrogateescape"))
+        found = gather(run)
+        is_fine = path == run.config and text in ("{}", '{"version": 1}')  # defaults, all of them
+        assert is_fine or any(word in one for one in found.missing)
+        assert found.rows
+        path.write_bytes(before)
+
+
+def test_figures_that_make_no_sense_are_left_out_of_the_verdict(run: Run) -> None:
+    run.machine.write_text(json.dumps({"cores": {"allotted": "eight"}}))
+    found = verdict.sensible(gather(run))
+    assert found.profile == {} and found.rows and any("make no sense" in one for one in found.missing)
+    assert verdict.judge(found).limit is not None
+    run.ledger.write_text("".join(records.line(dataclasses.replace(row, seconds={})) + "\n" for row in starved()))
+    found = verdict.sensible(gather(run))
+    assert found.rows == {} and any("the ledger" in one for one in found.missing)
+    assert verdict.judge(found).limit is None
+
+
+def test_evidence_that_makes_sense_is_left_alone(run: Run) -> None:
+    found = gather(run)
+    assert verdict.sensible(found) is found

@@ -24,7 +24,7 @@ SETTINGS = [
     "anyway", "on_divergence",
     "sync_bn", "compress",
     "checkpoint_epochs", "checkpoint_steps", "checkpoint_minutes", "mtbf_hours", "keep_last", "keep_epochs", "mirror",
-    "log_steps", "gauge_seconds",
+    "log_steps", "gauge_seconds", "dollars_per_hour", "report", "track",
 ]  # fmt: skip
 
 

@@ -8,6 +8,7 @@ FUNCTIONS = {
     "bench_loader",
     "bench_resume",
     "bench_step",
+    "compare",
     "configured",
     "doctor",
     "eval",
@@ -19,7 +20,9 @@ FUNCTIONS = {
     "plan",
     "plans",
     "predict",
+    "report",
     "train",
+    "watch",
     "why",
     "work",
 }

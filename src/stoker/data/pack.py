@@ -7,6 +7,7 @@
     pack.json             the record below: a folder without it is no finished pack
 
 A pack holds no times, no names of machines and no paths of them: the same source and settings give the same bytes.
+Beside it lies time.json, the seconds that it took, which is no part of it.
 """
 
 import dataclasses

@@ -1,15 +1,15 @@
 """What a run has left behind that tells where its time went: read from its files, whatever state they are in."""
 
-import contextlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from stoker import locks, records, runs, settings
+from stoker import lines, locks, records, runs, settings
 from stoker.config import Config
 from stoker.errors import Problem
+from stoker.machine import intervals
 from stoker.machine.usage import Usage, means
 from stoker.records import GaugeRow, LedgerRow, RunRecord, Seconds
 
@@ -17,7 +17,8 @@ from stoker.records import GaugeRow, LedgerRow, RunRecord, Seconds
 ENOUGH_STEPS = 20
 # What a step is made of; checkpoints and evaluations come now and then.
 STEP_BUCKETS = ("data_wait", "transfer", "compute", "host", "comm", "peer_wait", "optimizer", "logging", "other")
-Row = TypeVar("Row", LedgerRow, GaugeRow)
+# Lines of a file that are read, where there are more: enough for every chart, and read in a moment.
+MOST_ROWS = 4000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +29,9 @@ class Evidence:
     state: str
     """what the run is doing, in words"""
     rows: dict[int, tuple[LedgerRow, ...]]
-    """the ledger of each process"""
+    """the ledger of each process; a long one over longer intervals than it was written"""
     gauges: tuple[GaugeRow, ...] = ()
+    """of all processes; many are thinned"""
     record: RunRecord | None = None
     config: Config | None = None
     """the settings, with those that were left to Stoker"""
@@ -66,7 +68,8 @@ class Evidence:
     def tried(self) -> dict[str, float]:
         """speed-ups of a step that were measured before the run, by setting"""
         found = self.plan.get("tried")
-        return {k: float(v) for k, v in found.items() if v} if isinstance(found, dict) else {}
+        known = found.items() if isinstance(found, dict) else ()
+        return {name: float(gain) for name, gain in known if gain and records.fits(gain, float)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,21 +113,27 @@ def gather(run: runs.Run) -> Evidence:
     missing: list[str] = []
     rows: dict[int, tuple[LedgerRow, ...]] = {}
     for rank, path in ranked(run.folder, "ledger"):
-        if found := lines(path, LedgerRow, missing):
-            rows[rank] = found
-    gauges = tuple(row for _, path in ranked(run.folder, "gauges") for row in lines(path, GaugeRow, missing))
+        ledger = lines.sampled(path, LedgerRow, MOST_ROWS, apart=intervals.apart)
+        missing += ledger.told
+        if ledger.rows:
+            rows[rank] = intervals.widened(ledger.rows) if ledger.is_thinned else ledger.rows
+    shown = [lines.sampled(path, GaugeRow, MOST_ROWS) for _, path in ranked(run.folder, "gauges")]
+    missing += [told for found in shown for told in found.told]
+    gauges = tuple(row for found in shown for row in found.rows)
     # Of an earlier start with more processes, files are left that nobody writes to now.
     world = max(rows.values(), key=lambda mine: mine[-1].at)[-1].world if rows else 1
     rows = {rank: mine for rank, mine in rows.items() if rank < world}
     if rows and len(rows) < world:
         missing.append(f"the ledgers of {world - len(rows)} of {world} processes: bring their files into {run.folder}")
     record = config = None
-    with contextlib.suppress(OSError, ValueError, TypeError, Problem):
+    try:
         record = records.read_record(run.record)
+    except (OSError, ValueError, RecursionError, Problem) as error:
+        missing.append(f"what became of the run, because {reason(error)}")
     try:
         config = settings.with_values(runs.read_config(run), record.fixed if record is not None else {})
-    except Problem as problem:
-        missing.append(f"the settings, because {problem.what}")
+    except (ValueError, RecursionError, Problem) as error:
+        missing.append(f"the settings, because {reason(error)}")
     return Evidence(
         folder=run.folder,
         state=state_text(run, record),
@@ -134,7 +143,7 @@ def gather(run: runs.Run) -> Evidence:
         config=config,
         profile=read_json(run.machine),
         plan=read_json(run.folder / "plan.json"),
-        packed=read_json(Path(config.data.data) / "pack.json").get("made") if config is not None else None,
+        packed=packed(config) if config is not None else None,
         missing=tuple(missing),
     )
 
@@ -146,30 +155,22 @@ def ranked(folder: Path, name: str) -> list[tuple[int, Path]]:
     return sorted([*found, *((int(rank), path) for path, rank in numbered.items() if rank.isdigit())])
 
 
-def lines(path: Path, kind: type[Row], missing: list[str]) -> tuple[Row, ...]:
-    """The records of a file that can be read; a torn line is passed over, and what else can't is told."""
-    found: list[Row] = []
-    unread: dict[str, int] = {}
-    for text in path.read_text(errors="replace").splitlines():
-        try:
-            values = json.loads(text)
-        except ValueError:
-            continue
-        try:
-            found.append(records.built(values, kind, path))
-        except Problem as problem:
-            unread[problem.what] = unread.get(problem.what, 0) + 1
-        except (TypeError, AttributeError):
-            unread[f"{path} holds lines that are no {kind.__name__}"] = 1
-    missing += [f"{count} lines of {path.name}, because {what}" for what, count in unread.items()]
-    return tuple(found)
+def packed(config: Config) -> dict[str, Any] | None:
+    """How the data was packed; None where it is no pack, or out of reach."""
+    made = read_json(Path(config.data.data) / "pack.json").get("made")
+    return made if isinstance(made, dict) else None
+
+
+def reason(error: Exception) -> str:
+    """Why something can't be read."""
+    return error.what if isinstance(error, Problem) else str(error)
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """A file of JSON; empty where it is not there, can't be read or holds something else."""
     try:
         found = json.loads(path.read_text())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -209,7 +210,7 @@ def pace(rows: Sequence[LedgerRow]) -> Pace | None:
     # The first line of a start ends where training begins: the checkpoint in it is not one of those that come again.
     begun = [row for row in rows if row.attempt == last.attempt]
     begun = begun[1:] if begun[0].steps == 0 else begun
-    all_steps = sum(row.steps for row in begun)
+    all_steps = max(1, sum(row.steps for row in begun))
     now_and_then = {b: sum(row.seconds.get(b) or 0.0 for row in begun) / all_steps for b in ("checkpoint", "eval")}
     crowd = 0.0
     if not last.device.startswith("cuda"):

@@ -1,6 +1,7 @@
 """Evidence -> where a run's time went, what limits it, and what to do about it. Pure."""
 
-from dataclasses import dataclass, field
+import contextlib
+from dataclasses import dataclass, field, replace
 
 from stoker.machine import arithmetic, calibration, evidence, predict
 from stoker.machine.calibration import LEAST_SHARE, Model, Straggler
@@ -141,6 +142,25 @@ def judge(found: Evidence) -> Verdict:
         missing=(*found.missing, *lacking(found, model), *([unsure] if unsure else [])),
         sentence=sentence(found, limit, saved, working),
     )
+
+
+def sensible(found: Evidence) -> Evidence:
+    """The same evidence if it can be judged, else without what makes no sense, which is told as missing.
+
+    Files of a run may hold anything by the time they are read.
+    """
+    nonsense = "holds figures that make no sense, so it was left out"
+    bare = replace(
+        found, profile={}, plan={}, packed=None, missing=(*found.missing, f"the machine or plan: it {nonsense}")
+    )
+    record = replace(found.record, data={}) if found.record is not None else None
+    poor = replace(bare, record=record, missing=(*found.missing, f"the machine, plan and data: one {nonsense}"))
+    empty = replace(poor, rows={}, gauges=(), missing=(*found.missing, f"the ledger: it {nonsense}"))
+    for known in (found, bare, poor):
+        with contextlib.suppress(ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+            judge(known)
+            return known
+    return empty
 
 
 def saved_seconds(found: Evidence, model: Model) -> dict[str, float]:

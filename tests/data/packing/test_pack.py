@@ -1,11 +1,13 @@
 import csv
 import hashlib
 import io
+import itertools
 import json
 import shutil
 import subprocess
 import sys
 import tarfile
+import types
 import zlib
 from collections import Counter
 from pathlib import Path
@@ -17,7 +19,7 @@ from PIL import Image
 
 from stoker import api, cli
 from stoker.config import DataConfig
-from stoker.data import dials, pack
+from stoker.data import dials, pack, packing
 from stoker.data.dataset import Dataset
 from stoker.data.index import GREY, JPEG, RGB, Index
 from stoker.data.packing import Packed, downloads, shards, store
@@ -45,11 +47,11 @@ def opened(dest: str = "pack", **options: Any) -> Dataset:
 
 
 def tree(folder: str | Path) -> dict[str, str]:
-    """A digest of every file in a folder."""
+    """A digest of every file in a folder, but for the one that tells how long packing took."""
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(Path(folder).rglob("*"))
-        if path.is_file()
+        if path.is_file() and path.name != "time.json"
     }
 
 
@@ -332,6 +334,41 @@ def test_whole_shards_are_not_made_again_and_other_settings_are_refused(
     packed(dial_folder, workers=2)
     assert tree("pack") == tree("whole")
     assert {path: path.stat().st_ino for path in kept} == kept
+
+
+def seconds(dest: str = "pack") -> float:
+    """How long packing took, as it was written down."""
+    return float(json.loads(Path(dest, "time.json").read_text())["seconds"])
+
+
+def test_the_time_of_all_starts_is_written_down(dial_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = itertools.count(1000.0, 0.5)
+    clock = types.SimpleNamespace(monotonic=lambda: next(ticks))
+    for module in (packing, store):
+        monkeypatch.setattr(module, "time", clock)
+    packed(dial_folder, "whole")
+    with monkeypatch.context() as patch:
+        stop_after(patch, 3)
+        with pytest.raises(KeyboardInterrupt):
+            packed(dial_folder)
+    assert 0 < seconds() < seconds("whole")
+    next(itertools.islice(ticks, 10**6, None))  # it was down for long, and that is no part of it
+    packed(dial_folder)
+    assert seconds() == seconds("whole"), "this clock ticks with every shard"
+    assert json.loads(Path("pack/time.json").read_text())["version"] == 1
+    done = seconds()
+    packed(dial_folder)
+    assert seconds() == done, "a pack that is there already takes no time"
+
+
+def test_a_time_of_which_a_part_is_not_known_is_not_told(dial_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        stop_after(patch, 3)
+        with pytest.raises(KeyboardInterrupt):
+            packed(dial_folder)
+    Path("pack/time.json").write_text("[]")
+    packed(dial_folder)
+    assert not Path("pack/time.json").exists()
 
 
 def test_a_source_that_changed_is_not_gone_on_with(dial_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ are read from the beginning, and what is packed already is passed over.
 
 import dataclasses
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,6 +57,7 @@ class Packed:
 
 def pack_source(source: str, dest: Path, settings: Settings, *, workers: int, show: bool) -> Packed:
     """Make a pack of a source, or go on with it: the same call again is resume."""
+    began = time.monotonic()
     # Without a holdout all samples are packed as train, whichever share is set aside here.
     holdout = settings.holdout or DataConfig.holdout
     config = DataConfig(data=source, holdout=holdout, allow_bad=settings.allow_bad, cache=settings.cache)
@@ -70,7 +72,7 @@ def pack_source(source: str, dest: Path, settings: Settings, *, workers: int, sh
         # Another process may just have finished it.
         if not (dest / pack.RECORD).exists():
             plans.check_plan(dest, made)
-            with Store(dest, shard_samples=settings.shard_samples) as kept:
+            with Store(dest, shard_samples=settings.shard_samples, began=began) as kept:
                 if found is not None:
                     record = pack_rows(found, kept, settings, made, workers=workers, show=show)
                 else:

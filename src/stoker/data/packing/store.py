@@ -4,7 +4,9 @@ import contextlib
 import csv
 import fcntl
 import io
+import json
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
@@ -21,12 +23,15 @@ from stoker.errors import Problem
 from stoker.units import bytes_text
 
 Key = tuple[str, int]
+# How long it took to make a pack. No part of the pack: its bytes are the same however long that was.
+TIME = "time.json"
 
 
 class Store:
     """Takes fragments, in the order of each split, and makes whole shards of them."""
 
-    def __init__(self, dest: Path, *, shard_samples: int) -> None:
+    def __init__(self, dest: Path, *, shard_samples: int, began: float) -> None:
+        """`began` is when this start of packing did, by time.monotonic."""
         self.dest, self.unfinished = dest, dest / UNFINISHED
         self.shard_samples = shard_samples
         self.whole: dict[Key, Whole] = {}
@@ -38,6 +43,7 @@ class Store:
             if found is not None:
                 self.whole[split, int(shard)] = found
                 self.bad += len(found.bad)
+        self.began, self.earlier_seconds = began, earlier_seconds(dest) if self.whole else 0.0
 
     def __enter__(self) -> Self:
         return self
@@ -73,6 +79,15 @@ class Store:
         """End a shard as it is."""
         self.whole[key] = self.parts[key].close()
         del self.parts[key]
+        self.write_time()
+
+    def write_time(self) -> None:
+        """Write down how long packing has taken, in all its starts; nothing where that is not known of earlier ones."""
+        if self.earlier_seconds is None:
+            (self.dest / TIME).unlink(missing_ok=True)
+            return
+        seconds = self.earlier_seconds + time.monotonic() - self.began
+        shards.save(self.dest / TIME, json.dumps({"seconds": round(seconds, 3), "version": 1}).encode())
 
     def bad_samples(self) -> list[Bad]:
         """All that could not be packed so far, in the order of the splits and shards."""
@@ -130,8 +145,17 @@ class Store:
             )
         bad = len(empty) + self.bad
         record = PackRecord(name=name, classes=classes, splits=splits, bad=bad, made=made)
+        self.write_time()
         shards.save(self.dest / RECORD, record.text().encode())
         return record
+
+
+def earlier_seconds(dest: Path) -> float | None:
+    """How long earlier starts have packed, up to their last whole shard; None where that was not written down."""
+    try:
+        return float(json.loads((dest / TIME).read_bytes())["seconds"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
 
 
 @contextlib.contextmanager
