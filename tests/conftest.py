@@ -4,6 +4,9 @@ from typing import Any
 import pytest
 
 from stoker.data import dials
+from tests.report.browser import browser
+
+__all__ = ["browser"]
 
 
 @pytest.fixture(autouse=True)
@@ -41,4 +44,5 @@ def quick() -> dict[str, Any]:
         "device": "cpu",
         "compute_threads": 1,
         "threads": 2,
+        "report": False,
     }

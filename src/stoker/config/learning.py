@@ -169,6 +169,12 @@ class SaveConfig:
     """steps between two lines on the screen and in metrics.jsonl"""
     gauge_seconds: float = operational(5.0)
     """seconds between two readings of the gauges (GPU, CPU, disk, network) in gauges.jsonl; 0 reads none"""
+    dollars_per_hour: float | None = operational(None)
+    """what an hour costs on all machines of this run together, for the report"""
+    report: bool = operational(True)
+    """show what the network sees and gets wrong, and write report.html when the run ends"""
+    track: Literal["off", "tensorboard", "wandb", "mlflow"] = operational("off")
+    """also write scores and rates for one of these, below the run's folder; it needs pip install 'stoker[track]'"""
 
     def __post_init__(self) -> None:
         demand(self.checkpoint_epochs >= 1, f"checkpoint_epochs is {self.checkpoint_epochs}", fix="give at least 1")
@@ -179,4 +185,6 @@ class SaveConfig:
         demand(self.keep_epochs >= 0, f"keep_epochs is {self.keep_epochs}", fix="give 0 or more")
         demand(self.gauge_seconds == 0 or self.gauge_seconds >= 0.1, f"gauge_seconds is {self.gauge_seconds}",
                fix="give 0.1 or more, or 0 for none")  # fmt: skip
+        demand(self.dollars_per_hour is None or self.dollars_per_hour >= 0,
+               f"dollars_per_hour is {self.dollars_per_hour}", fix="give 0 or more")  # fmt: skip
         demand(self.log_steps >= 1, f"log_steps is {self.log_steps}", fix="give at least 1")

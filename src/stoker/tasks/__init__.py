@@ -1,7 +1,7 @@
 """What is learned. A task is any object with these methods; its scores are sums and counts, so adding reduces them."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
@@ -10,6 +10,7 @@ from stoker.data.index import Index
 from stoker.data.loader import Batch, Loader
 from stoker.data.order import Plan
 from stoker.data.sources import Dataset
+from stoker.records import Exhibit
 from stoker.tasks.mixing import DeviceMix
 
 
@@ -21,6 +22,15 @@ class Inputs:
     labels: torch.Tensor
     mix: DeviceMix | None = None
     """what is done to an atom before the network sees it"""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Shown:
+    """Something that a task shows in a report, with the pictures that belong to it."""
+
+    exhibit: Exhibit
+    files: dict[str, bytes] = field(default_factory=dict)
+    """the pictures as files, by the names that the exhibit gives them"""
 
 
 class Task(Protocol):
@@ -61,4 +71,19 @@ class Task(Protocol):
 
     def score(self, model: Any, inputs: Inputs) -> torch.Tensor:
         """The sums and count of the scores of an evaluation, without gradients."""
+        ...
+
+    def exhibits(
+        self,
+        model: Any | None,
+        data: Dataset,
+        plans: Iterator[Plan],
+        *,
+        seed: int,
+        threads: int,
+        device: torch.device,
+        of: str,
+    ) -> tuple[Shown, ...]:
+        """What a report shows: without a network, how the training samples of some plans are given to it; with one,
+        where it goes wrong on the held-out samples of some plans. `of` says whose weights these are, on what."""
         ...

@@ -15,7 +15,7 @@ from stoker.data.index import Index
 from stoker.data.loader import Batch, Loader
 from stoker.data.order import Plan
 from stoker.data.sources import Dataset
-from stoker.tasks import Inputs, blurpool, mixing, networks
+from stoker.tasks import Inputs, Shown, blurpool, exhibits, mixing, networks
 
 # Mean and standard deviation of ImageNet's pixels, which pretrained networks expect.
 MEAN = (0.485, 0.456, 0.406)
@@ -71,10 +71,19 @@ class Classify:
         floats = pixels.permute(0, 3, 1, 2).float().sub_(mean).mul_(scale)
         return floats if self.network.channels_last else floats.contiguous()
 
+    def bytes_of(self, pictures: torch.Tensor) -> torch.Tensor:
+        """What a network takes, as bytes again: the way back from `normalised`."""
+        mean, scale = normalisation(pictures.device, self.image.mean or MEAN, self.image.std or STD)
+        return (pictures / scale + mean).round_().clamp_(0, 255).permute(0, 2, 3, 1).byte()
+
+    def altered(self, inputs: Inputs) -> torch.Tensor:
+        """The pictures of an atom as the network is given them in training: shifted, erased and mixed."""
+        return mixing.blended(self.normalised(mixing.translated(inputs.pixels, inputs.mix)), inputs.mix)
+
     def loss(self, model: Any, inputs: Inputs) -> tuple[torch.Tensor, torch.Tensor]:
         """Cross-entropy over the atom, with smoothed labels and mixed pictures as the settings say, and the scores."""
         labels, mix = inputs.labels, inputs.mix
-        pictures = mixing.blended(self.normalised(mixing.translated(inputs.pixels, mix)), mix)
+        pictures = self.altered(inputs)
         with self.precision(pictures.device):
             logits = model(pictures)
         loss = mixing.cross_entropy(logits.float(), labels, mix, smoothing=self.augment.label_smoothing)
@@ -94,6 +103,15 @@ class Classify:
                 return logits
             mirrored = model(self.normalised(pixels.flip(2))).float()
         return torch.logaddexp(logits.log_softmax(1), mirrored.log_softmax(1)) - math.log(2)
+
+    def exhibits(
+        self, model: Any | None, data: Dataset, plans: Iterator[Plan], *, seed: int, threads: int,
+        device: torch.device, of: str,
+    ) -> tuple[Shown, ...]:  # fmt: skip
+        """Before training the pictures that it begins with; after it what is taken for what, and the worst mistakes."""
+        if model is None:
+            return exhibits.before(self, data, plans, seed=seed, threads=threads, device=device)
+        return exhibits.after(self, model, data, plans, threads=threads, device=device, of=of)
 
     def precision(self, device: torch.device) -> torch.autocast:
         """Mixed precision as the settings say."""

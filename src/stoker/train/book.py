@@ -18,9 +18,9 @@ from stoker.data.loader import MOST_PILLOW_THREADS, Loader
 from stoker.data.order import Route
 from stoker.data.sources import Dataset
 from stoker.errors import Problem
-from stoker.records import Event, LedgerRow, MetricRow
+from stoker.records import Event, LedgerRow, MetricRow, Status
 from stoker.tasks import Task
-from stoker.train import divergence, optim
+from stoker.train import divergence, optim, rates
 from stoker.train.divergence import Found
 from stoker.train.evaluation import Evaluation
 from stoker.train.keeper import Keeper
@@ -28,6 +28,7 @@ from stoker.train.screen import Pulse, Screen
 from stoker.train.setbacks import Setback
 from stoker.train.site import Site, settle
 from stoker.train.state import TrainState
+from stoker.train.track import Tracker
 
 # Fewer steps an epoch are mostly a batch that is too large for the data.
 FEW_STEPS = 4
@@ -63,6 +64,7 @@ class Book:
         self._threads = self._sent_bytes = 0
         self._waiting: collections.deque[tuple[Path, Any]] = collections.deque()
         """lines that the disk had no room for"""
+        self.tracker = Tracker(site.run)
 
     def open(
         self, state: TrainState, config: Config, data: Dataset, *, notes: Iterable[str], keeper: Keeper | None
@@ -107,6 +109,14 @@ class Book:
             say(f"note     {note}")
             if world.is_first:
                 self.event("resume", note)
+        if world.is_first and config.save.track != "off":
+            say(f"track    {self.tracker.open(config.save.track, config)}")
+
+    def exhibited(self, why_not: str | None) -> None:
+        """Say why the run has nothing to show, where it has not."""
+        if why_not is not None:
+            self.event("exhibits", f"what the network sees is not shown: {why_not}")
+            self.screen.say(f"note     what the network sees is not shown: {why_not}")
 
     def stage_text(self, number: int) -> str:
         """How a stage is cut into steps, in words."""
@@ -122,11 +132,11 @@ class Book:
 
     def rate_text(self, config: Config, stage: Stage) -> str:
         """The peak rate of a stage and where it comes from, in words."""
-        peak = optim.peak_rate(config.optim, batch=stage.batch, fixed=stage.peak_rate)
+        peak = rates.peak_rate(config.optim, batch=stage.batch, fixed=stage.peak_rate)
         how = f"{config.optim.optimizer}, {config.optim.schedule}, warm-up {config.optim.warmup_epochs:g} epochs"
         if stage.peak_rate or config.optim.peak_lr:
             return f"peak {peak:.4g}, as given ({how})"
-        return f"{config.optim.lr:g} for {optim.BASE_BATCH} samples -> peak {peak:.4g} ({how})"
+        return f"{config.optim.lr:g} for {rates.BASE_BATCH} samples -> peak {peak:.4g} ({how})"
 
     def begin(self, state: TrainState, route: Route, batches: Loader, *, threads: int) -> None:
         """Follow the run from where it is: at a start, and after a setback."""
@@ -140,6 +150,7 @@ class Book:
         decoder = native.built_with() if is_native else f"Pillow (at most {MOST_PILLOW_THREADS} of them at once)"
         self.screen.say(f"loader   {units.count_text(threads, 'decode thread')}, {decoder}, at most {most} of memory")
         self.screen.begin(state.at.epoch, state.at.position)
+        self.tracker.begin(best=state.at.best)
         self._ledger_row(state)
 
     def event(self, kind: str, what: str) -> None:
@@ -172,6 +183,8 @@ class Book:
         if self.site.world.is_first:
             self._write(self.site.run.metrics, row)
             self.screen.line(row, pulse)
+        self.tracker.row(row)
+        self._tell_track()
         self._check_bad()
         found = divergence.seen(state.at.trend, scores, samples=count, classes=self.classes)
         if found is not None:
@@ -217,6 +230,7 @@ class Book:
         )
         self._read, self._decode, self._written = loader.read_seconds, loader.decode_seconds, written
         self._write(self.site.run.ledger_of(world.rank), row)
+        self.tracker.pace(row)
         return Pulse(steps=steps, seconds=seconds)
 
     def evaluation(self, state: TrainState, found: Evaluation) -> bool:
@@ -243,10 +257,19 @@ class Book:
         if self.site.world.is_first:
             self._write(self.site.run.metrics, row)
             self.screen.evaluation(row, is_best=is_best, bad=bad)
+        self.tracker.row(row, best=at.best)
         return is_best
 
-    def close(self, state: TrainState) -> None:
+    def _tell_track(self) -> None:
+        for problem in self.tracker.problems():
+            self.event("track", problem)
+            self.screen.say(f"track    {problem}")
+
+    def close(self, state: TrainState, status: Status) -> None:
         """Write down the rest of the time, and show where all of it went."""
+        with self.site.clock.into("logging"):
+            self.tracker.close(status, seconds=self.site.stop.seconds_left())
+            self._tell_track()
         self.screen.ledger(self.site.clock.so_far())
         self._ledger_row(state)
         for path, row in self._waiting:

@@ -11,8 +11,9 @@ from stoker.config import Config
 from stoker.data import order
 from stoker.data.sources import Dataset
 from stoker.tasks import Task
-from stoker.train import evaluation, optim, setbacks, start, step
+from stoker.train import evaluation, exhibition, setbacks, start, step
 from stoker.train.book import Book
+from stoker.train.rates import Rates
 from stoker.train.saves import Saves
 from stoker.train.screen import Screen
 from stoker.train.setbacks import Setback
@@ -27,13 +28,14 @@ def train(config: Config, task: Task, data: Dataset, site: Site, *, resume: str 
         begun = start.begun(config, task, data, site, resume=resume)
     state = begun.state
     dist.check_equal(state.at.step, site.world, site.device, what="step to go on from")
-    screen = Screen(show=show and site.world.is_first, route=route_of(config, data))
+    screen = Screen(show=show and site.world.is_first, route=start.route_of(config, data))
     book = Book(site, task=task, classes=len(data.classes), allow_bad=config.data.allow_bad, screen=screen)
-    with screen, Saves(config.save, site, screen) as saves:
+    with screen, Saves(config.save, site, screen) as saves, book.tracker:
         book.open(state, config, data, notes=begun.notes, keeper=saves.keeper)
         with site.clock.into("checkpoint"):
             # The first checkpoint is the beginning: it shows that the disk can hold one, and what one costs.
             saves.begin(state, is_new=begun.is_new, scores=len(task.score_names))
+        book.exhibited(exhibition.opening(config, task, data, site))
         # What goes wrong on the way and can be mended is mended; then the way goes on from where the state is.
         while True:
             try:
@@ -45,15 +47,17 @@ def train(config: Config, task: Task, data: Dataset, site: Site, *, resume: str 
                     continue
                 outcome = mended
             saves.finish()
-            book.close(state)
+            if outcome.status == "done":
+                book.exhibited(exhibition.closing(config, task, data, site))
+            book.close(state, outcome.status)
             return outcome
 
 
 def walk(config: Config, task: Task, data: Dataset, state: TrainState, site: Site, saves: Saves, book: Book) -> Outcome:
     """Go from where the state is to the end of the run, or until something stops it."""
     world, device, clock, at = site.world, site.device, site.clock, state.at
-    route = route_of(config, data)
-    rates = optim.Rates(config.optim, route, factor=at.trend.rate_factor)
+    route = start.route_of(config, data)
+    rates = Rates(config.optim, route, factor=at.trend.rate_factor)
     flags = dist.Agreement(world, count=2)
     gear = step.geared(config, state, task, site)
     sums = torch.tensor(sums_of(at, world, count=len(task.score_names) + 1), dtype=torch.float64, device=device)
@@ -127,13 +131,6 @@ def walk(config: Config, task: Task, data: Dataset, state: TrainState, site: Sit
         samples = book.samples - samples_before
         speed = samples / (time.perf_counter() - began) if samples else None
     return Outcome(status="done", result=result(at, site, samples_per_second=speed))
-
-
-def route_of(config: Config, data: Dataset) -> order.Route:
-    """The way through a run: stages, epochs, steps."""
-    return order.Route(
-        count=len(data.train), stages=config.stages, atoms=config.train.atoms, last_step=config.train.last_step
-    )
 
 
 def stopped(state: TrainState, sums: torch.Tensor, site: Site, saves: Saves, route: order.Route) -> Outcome:
