@@ -10,7 +10,7 @@ from typing import Annotated
 
 import tyro
 
-from stoker import api, benches, dist, machine_shown, plans, settings, shown, usage, verdict_shown
+from stoker import api, benches, dist, machine_shown, plans, reports, settings, shown, usage, verdict_shown
 from stoker.config import Config
 from stoker.doctor import flows, network
 from stoker.errors import Problem
@@ -214,6 +214,9 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "doctor": doctor,
     "why": why,
     "plan": plans.plan,
+    "report": reports.report,
+    "compare": reports.compare,
+    "watch": reports.watch,
     "eval": usage.eval_,
     "predict": usage.predict,
     "export": usage.export,

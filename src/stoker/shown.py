@@ -93,6 +93,8 @@ def trained(value: Trained) -> None:
         planned = f"{units.seconds_text(value.plan.planned_seconds)} ({low} to {high}) after the setup"
         out.print(f"planned  {planned}, took {took}: {value.plan.error:+.1%}")
     out.print(f"verdict  {value.verdict.sentence}")
+    if value.report is not None:
+        out.print(f"report   {value.report}", markup=False)
     out.print(f"run      {value.folder}   (where the time went: stoker why {value.folder})")
 
 

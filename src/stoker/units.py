@@ -24,6 +24,11 @@ def bytes_text(count: float) -> str:
     return f"{count:.0f} B"
 
 
+def dollars_text(dollars: float) -> str:
+    """A price in cents; a smaller one is called so."""
+    return f"${dollars:,.2f}" if dollars >= 0.005 or dollars == 0 else "less than $0.01"
+
+
 def count_text(count: int, what: str) -> str:
     """A number of things: "1 atom", "2 atoms", "2 processes"."""
     plural = what + ("es" if what.endswith("s") else "s")

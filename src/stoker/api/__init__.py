@@ -1,15 +1,17 @@
 """The front door: what the command line does, as functions that return values. Importing it does not import torch."""
 
 import dataclasses
-from collections.abc import Sequence
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stoker import dist, progress, recipes, records, runs, settings
+from stoker import dist, notebook, progress, recipes, records, runs, settings
 from stoker import doctor as doctors
 from stoker import work as works
 from stoker.api.benches import bench_ledger, bench_loader, bench_resume, bench_step
+from stoker.api.looks import compare, report, watch
+from stoker.api.usage import eval, export, predict  # noqa: A004
 from stoker.config import Config
 from stoker.data import inspection
 from stoker.data.inspection import Inspection
@@ -21,12 +23,10 @@ from stoker.plan import asking, history
 from stoker.plan.history import History, Past
 from stoker.plan.outlook import Plan
 from stoker.plan.prospect import Ask
-from stoker.records import RunRecord
+from stoker.records import Event, RunRecord
 
 if TYPE_CHECKING:
     from stoker.data.packing import Packed
-    from stoker.train.answers import Answer, Scores
-    from stoker.train.export import Export
     from stoker.train.range_test import RangeTest
 
 
@@ -38,6 +38,7 @@ __all__ = [
     "bench_loader",
     "bench_resume",
     "bench_step",
+    "compare",
     "configured",
     "doctor",
     "eval",
@@ -49,7 +50,9 @@ __all__ = [
     "plan",
     "plans",
     "predict",
+    "report",
     "train",
+    "watch",
     "why",
     "work",
 ]
@@ -66,6 +69,8 @@ class Trained:
     """whether there was nothing left to do"""
     plan: Past | None = None
     """what it was planned to take and what it took; None where there was no plan, or it is not done"""
+    report: Path | None = None
+    """its page; None where none was asked for, or this start has written none"""
 
 
 def configured(recipe: str | None = None, *, file: Path | None = None, **values: Any) -> Config:
@@ -122,7 +127,7 @@ def train(
         _created(folder, config, resumed_from=str(Path(resume).resolve()) if resume else None)
     dist.barrier(place)
     try:
-        return work(folder, show=show)
+        return _followed(folder, show=show)
     except (Problem, KeyboardInterrupt):
         if place.is_first:
             runs.remove_untrained(folder)
@@ -151,6 +156,14 @@ def lr_find(
     trial = range_test.prepared(config, show=show)
     works.try_samples(trial.config, trial.data)
     return range_test.measured(trial, picture=Path(picture), show=show)
+
+
+def _followed(folder: Path, *, show: bool) -> Trained:
+    """Bring a run to its end, shown where people look: in the cell of a notebook, or on the screen."""
+    if show and dist.world().is_first and notebook.is_notebook():
+        with notebook.Live(folder):
+            return work(folder, show=False)
+    return work(folder, show=show)
 
 
 def _said_extension(origin: runs.Run, config: Config, *, recipe: str | None, resume: str | None, show: bool) -> str:
@@ -189,14 +202,32 @@ def work(run: str | Path, *, show: bool = True) -> Trained:
     was_done = records.read_record(opened.record).status == "done"
     record = works.work(opened.folder, show=show)
     return Trained(
-        folder=opened.folder, record=record, verdict=why(opened.folder), was_done=was_done, plan=history.past(opened)
-    )
+        folder=opened.folder, record=record, verdict=why(opened.folder), was_done=was_done, plan=history.past(opened),
+        report=None if was_done else _reported(opened, record, show=show),
+    )  # fmt: skip
+
+
+def _reported(run: runs.Run, record: RunRecord, *, show: bool) -> Path | None:
+    """Write the page of a run that has come to its end. A run is worth more than its page: no fault of it is raised."""
+    is_over = record.status in ("done", "diverged")
+    if not (is_over and dist.world().is_first and runs.read_config(run).save.report):
+        return None
+    progress.say("report   drawing charts", show=show)
+    from stoker.report import writing
+
+    try:
+        return writing.write(run, has_twin=False).html
+    except Exception as error:
+        what = f"the report was not written: {error}; try again with: stoker report {run.folder}"
+        runs.append_line(run.events, Event(at=time.time(), kind="report", what=what))
+        progress.say(f"note     {what}", show=show)
+        return None
 
 
 def why(run: str | Path) -> Verdict:
     """Where a run's time went and what limits it; for running, finished and killed runs."""
     opened = runs.open_run(Path(run))
-    return verdict.judge(evidence.gather(opened))
+    return verdict.judge(verdict.sensible(evidence.gather(opened)))
 
 
 def doctor(
@@ -241,41 +272,6 @@ def pack(
     )
     cores = workers or gauges.cores_allotted().allotted
     return packing.pack_source(str(source), Path(dest), chosen, workers=cores, show=show)
-
-
-def eval(  # noqa: A001
-    what: str | Path, *, data: str | None = None, checkpoint: str = "best", model: str = "", batch: int = 64,
-    resolution: int = 0, show: bool = True,
-) -> "Scores":  # fmt: skip
-    """Score the network of a run, an export or a weights file on held-out samples: the run's own, or other data."""
-    from stoker.train import answers, trained
-
-    net = trained.load(what, model=model, name=checkpoint, resolution=resolution)
-    return answers.evaluate(net, data=data, batch=batch, show=show)
-
-
-def predict(
-    what: str | Path, inputs: Sequence[str | Path], *, checkpoint: str = "best", model: str = "", resolution: int = 0,
-    show: bool = True,
-) -> "list[Answer]":  # fmt: skip
-    """What the network of a run, an export or a weights file sees in pictures, or in all pictures of folders."""
-    from stoker.train import answers, trained
-
-    net = trained.load(what, model=model, name=checkpoint, resolution=resolution)
-    return answers.predict(net, [Path(path) for path in inputs], show=show)
-
-
-def export(
-    what: str | Path, dest: str | Path, *, onnx: bool = False, checkpoint: str = "best", model: str = ""
-) -> "Export":
-    """Write a network to a folder, with all that is needed to use it elsewhere."""
-    from stoker.train import export as exports
-    from stoker.train import trained
-
-    if onnx:
-        exports.check_packages()
-    exports.check_place(Path(dest))
-    return exports.export(trained.load(what, model=model, name=checkpoint), Path(dest), onnx=onnx)
 
 
 def plan(

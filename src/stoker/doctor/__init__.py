@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stoker import dist, progress
-from stoker.doctor import cache, course, network, shortfalls, software
+from stoker.doctor import cache, course, housing, network, shortfalls, software
 from stoker.doctor.course import Course
 from stoker.doctor.figures import Figure, figures
 from stoker.doctor.network import PeerSpeed
@@ -43,6 +43,10 @@ class MachineProfile:
     disk: Disk
     shm_bytes: int | None
     packages: dict[str, str | None]
+    cpu: str | None = None
+    """the processor's name"""
+    image: str | None = None
+    """of the container; None where there is none"""
     measured: Measured | None = None
     """None where this machine was never measured"""
     figures: tuple[Figure, ...] = ()
@@ -208,6 +212,8 @@ def _profile(parts: Parts) -> MachineProfile:
         memory=parts.memory,
         disk=parts.disk,
         shm_bytes=parts.shm_bytes,
+        cpu=housing.processor(),
+        image=housing.image(),
         packages=parts.packages,
         findings=findings(**{field.name: getattr(parts, field.name) for field in dataclasses.fields(parts)}),
     )

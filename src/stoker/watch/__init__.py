@@ -1,0 +1,1 @@
+"""Runs as they go: one live page, or a terminal, of all that happens under a folder."""
