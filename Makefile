@@ -6,7 +6,7 @@ BIN := .venv/bin
 
 train: .venv/ready
 	$(BIN)/stoker train demo --name demo
-	@echo "next: source .venv/bin/activate, then: stoker why demo"
+	@echo "next: open runs/demo/report.html in a browser; source .venv/bin/activate, then: stoker why demo"
 
 test: .venv/ready
 	$(BIN)/python -m pytest -m "not gpu and not long"

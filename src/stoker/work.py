@@ -20,6 +20,7 @@ from stoker.machine.sampler import Sampler
 from stoker.plan import history
 from stoker.records import Attempt, Event, RunRecord, Status
 from stoker.runs import Run
+from stoker.train import track
 from stoker.train.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ def attempt_run(
 
     if world.is_first:
         # What needs no torch comes first: a wrong path is refused at once.
+        track.check(runs.read_config(run).save.track)
         sources.prepared(runs.read_config(run).data, show=show)
         progress.say(f"start    {run.folder}: loading libraries and data", show=show)
     from stoker.plan import preflight as preflights

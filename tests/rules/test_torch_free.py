@@ -13,8 +13,8 @@ LIGHT = (
     "errors", "units", "records", "config", "settings", "recipes", "runs", "checkpoint", "progress", "machine/",
     "dist", "doctor/", "findings", "work", "api/", "cli", "usage", "benches", "shown", "machine_shown", "verdict_shown",
     "plans", "plan/probe", "plan/prospect", "plan/outlook", "plan/elsewhere", "plan/history", "plan/asking", "locks",
-    "train/ledger", "train/rates",
-    "lines", "report/", "watch/", "notebook", "reports", "comparison_shown", "launch/", "sweep/grid",
+    "train/ledger", "train/rates", "train/track", "train/outlets",
+    "lines", "report/", "watch/", "notebook/", "reports", "comparison_shown", "launch/", "sweep/grid",
 )  # fmt: skip
 IMPORT_EACH = """
 import importlib, sys
