@@ -198,3 +198,11 @@ def test_the_manifest_tells_sizes_and_hashes(run: Run) -> None:
     dest = checkpoint.write(run, 7, {"a.bin": memoryview(b"abc")})
     sha = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     assert json.loads((dest / checkpoint.MANIFEST).read_text()) == {"a.bin": {"bytes": 3, "sha256": sha}}
+
+
+def test_a_manifest_nested_too_deep_is_torn(run: Run) -> None:
+    folder = checkpoint.folder(run, 1)
+    folder.mkdir(parents=True)
+    (folder / checkpoint.MANIFEST).write_text("[" * 200_000)
+    with pytest.raises(checkpoint.Torn):
+        checkpoint.manifest_of(folder)

@@ -2,7 +2,6 @@
 
 import io
 import itertools
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -105,16 +104,43 @@ def test_few_lines_are_not_thinned_and_many_of_a_small_file_are() -> None:
 
 
 @pytest.mark.parametrize("gone", [True, False])
-def test_what_is_no_file_holds_no_lines(gone: bool) -> None:
+def test_what_is_no_file_holds_no_lines_and_is_told_where_it_is_there(gone: bool) -> None:
     if not gone:
         PATH.mkdir()
     for found in (
         lines.sampled(PATH, MetricRow, 5),
         lines.holding(PATH, MetricRow, b"a"),
         lines.whole(PATH, MetricRow),
+        lines.last(PATH, MetricRow, 5),
     ):
         assert found.rows == ()
-    assert lines.Tail(PATH).new() == []
+        assert found.told == ([] if gone else ["metrics.jsonl, because it can't be read: Is a directory"])
+
+
+def test_a_file_without_permission_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    write(row(1))
+
+    def refused(*_: Any, **__: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(lines, "open", refused, raising=False)
+    assert lines.sampled(PATH, MetricRow, 5).told == ["metrics.jsonl, because it can't be read: Permission denied"]
+
+
+@pytest.mark.parametrize("count", [10, 50_000])
+def test_lines_that_are_no_json_are_told_unless_it_is_the_last_without_its_end(count: int) -> None:
+    PATH.write_text((records.line(row(1)) + "\nrubbish\n") * count + '{"kind":"tra')
+    (told,) = lines.sampled(PATH, MetricRow, 500).told
+    assert told.endswith(" lines of metrics.jsonl, because they are no JSON")
+    assert told.startswith("10 ") or count > 10
+
+
+def test_the_last_lines_are_read_and_all_are_counted() -> None:
+    write(*map(row, range(100)))
+    found = lines.last(PATH, MetricRow, 3)
+    assert (steps(found), found.count, found.is_thinned) == ([97, 98, 99], 100, True)
+    every = lines.last(PATH, MetricRow, 100)
+    assert (steps(every), every.count, every.is_thinned) == (list(range(100)), 100, False)
 
 
 def test_of_a_large_file_only_the_sampled_lines_are_read(counted: type[Counted]) -> None:
@@ -152,7 +178,6 @@ def test_a_large_file_may_end_in_a_torn_line_or_hold_broken_ones() -> None:
 def test_a_large_file_of_one_line_holds_nothing() -> None:
     PATH.write_bytes(b"x" * (lines.WHOLE_BYTES + 1))
     assert lines.sampled(PATH, MetricRow, 100, apart=lambda a, b: True).rows == ()
-    assert lines.Tail(PATH).past(100) == []
 
 
 def changing(old: MetricRow, new: MetricRow) -> bool:
@@ -189,58 +214,3 @@ def test_a_line_across_two_blocks_is_found_whole(monkeypatch: pytest.MonkeyPatch
     for size in (1, 7, 100, 113):
         monkeypatch.setattr(lines, "BLOCK_BYTES", size)
         assert steps(lines.holding(PATH, MetricRow, b'"kind":"eval"')) == list(range(0, 30, 3))
-
-
-def test_a_tail_gives_each_line_once_and_waits_for_a_torn_one() -> None:
-    tail = lines.Tail(PATH)
-    assert tail.new() == []
-    PATH.write_text("a\nb\nc")
-    assert tail.new() == ["a", "b"]
-    assert tail.new() == []
-    with open(PATH, "a") as file:
-        file.write("d\ne\n")
-    assert (tail.new(), tail.restarted, tail.is_thinned) == (["cd", "e"], False, False)
-
-
-def test_a_tail_starts_over_when_its_file_is_cut() -> None:
-    PATH.write_text("a\nb\nc\n")
-    tail = lines.Tail(PATH)
-    tail.new()
-    os.truncate(PATH, 2)
-    assert (tail.new(), tail.restarted) == (["a"], True)
-    assert (tail.new(), tail.restarted) == ([], False)
-
-
-def test_a_tail_starts_over_when_its_file_is_replaced_by_a_longer_one() -> None:
-    PATH.write_text("a\nb\n")
-    tail = lines.Tail(PATH)
-    tail.new()
-    Path("other").write_text("a\nb\nc\n")
-    os.replace("other", PATH)
-    assert (tail.new(), tail.restarted) == (["a", "b", "c"], True)
-    PATH.write_text("x\ny\nz\nw\n")  # the same file, with other bytes where it was read
-    assert (tail.new(), tail.restarted) == (["x", "y", "z", "w"], True)
-
-
-def test_a_tail_outlives_its_file() -> None:
-    PATH.write_text("a\n")
-    tail = lines.Tail(PATH)
-    tail.new()
-    PATH.unlink()
-    assert (tail.new(), tail.restarted) == ([], True)
-    PATH.write_text("b\n")
-    assert (tail.new(), tail.restarted) == (["b"], False)
-
-
-def test_the_past_of_a_large_file_is_thinned_and_what_follows_is_not(counted: type[Counted]) -> None:
-    many(50_000)
-    with open(PATH, "a") as file:
-        file.write('{"torn":')
-    tail = lines.Tail(PATH)
-    past = [json.loads(text) for text in tail.past(100)]
-    assert 90 <= len(past) <= 100 and tail.is_thinned and not tail.restarted
-    assert past[0]["step"] == 0 and past[-1]["kind"] == "eval"
-    assert counted.total <= 100 * 3 * lines.AROUND_BYTES + lines.LONGEST_BYTES + 2 * lines.AROUND_BYTES
-    with open(PATH, "a") as file:
-        file.write("1}\nnext\n")
-    assert (tail.past(100), tail.is_thinned) == (['{"torn":1}', "next"], False)

@@ -18,6 +18,7 @@ from stoker.notebook import displays, live, shell
 from stoker.notebook.card import Card, Part, Table
 from stoker.report import account, comparison, writing
 from stoker.tasks.classify import Classify
+from tests.watch import made_up
 
 MARKUP = "<img src=x onerror=alert(1)>'\"&"
 
@@ -200,6 +201,23 @@ def test_a_run_that_fails_is_shown_as_it_ended(
     assert_no_thread_is_left()
     last = Page(cell.displays[0][-1]["text/html"])
     assert "failed" in last.text and f"a crash {MARKUP}" in last.text
+
+
+def test_a_long_past_is_shown_from_its_beginning_and_what_is_new_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(live, "RECENT_BYTES", 1000)
+    run = made_up.made(tmp_path / "long", status="running", steps=60)
+    shown = notebook.Live(run.folder)
+    shown._read()
+    assert shown._training.rows[0].step == 2 and shown._training.rows[-1].step == 60
+    made_up.train(run, 60, 62)
+    shown._read()
+    shown._read()
+    assert [row.step for row in shown._training.rows] == list(range(2, 64, 2))
+    assert [row.epoch for row in shown._evaluations] == [1, 2, 3, 4, 5, 6]
+    run.metrics.write_text("")
+    made_up.train(run, 0, 10)
+    shown._read()
+    assert [row.step for row in shown._training.rows] == [2, 4, 6, 8, 10] and len(shown._evaluations) == 1
 
 
 def test_a_folder_that_never_becomes_a_run_is_no_error(cell: Cell):

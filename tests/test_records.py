@@ -76,3 +76,10 @@ def test_a_record_of_anything_else_is_refused_in_words(text: str, tmp_path: Path
     (tmp_path / "record.json").write_text(text)
     with pytest.raises(Problem, match=r"record\.json"):
         records.read_record(tmp_path / "record.json")
+
+
+@pytest.mark.parametrize("text", ["[" * 200_000, "{ torn", "[]", "5"])
+def test_a_record_that_is_none_is_a_problem(tmp_path: Path, text: str) -> None:
+    (tmp_path / "record.json").write_text(text)
+    with pytest.raises(Problem, match="holds no RunRecord"):
+        records.read_record(tmp_path / "record.json")

@@ -101,7 +101,7 @@ def manifest_of(dest: Path) -> dict[str, dict[str, Any]]:
         return {
             name: {"bytes": int(entry["bytes"]), "sha256": str(entry["sha256"])} for name, entry in manifest.items()
         }
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Torn(f"{dest}: {error!r}" if isinstance(error, KeyError) else f"{dest}: {error}") from None
 
 

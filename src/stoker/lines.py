@@ -1,11 +1,11 @@
-"""Files of lines, read so that their size does not matter: whole, thinned, searched, or only what is new.
+"""Files of lines, read so that their size does not matter: whole, thinned, searched, or only the last ones.
 
 A line is read whatever the lines around it hold. What can't be read is passed over and counted, never raised.
 """
 
 import json
 import os
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,8 +21,6 @@ WHOLE_BYTES = 4 << 20
 LONGEST_BYTES = 1 << 20
 # Read around a place in a file, which is a few lines, and looked through at a time.
 AROUND_BYTES, BLOCK_BYTES = 4096, 1 << 20
-# Bytes before its place by which a tail knows its file again.
-MARK_BYTES = 256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,16 +30,27 @@ class Found(Generic[Row]):
     path: Path
     rows: tuple[Row, ...] = ()
     torn: int = 0
-    """lines that are no JSON, as a kill leaves them"""
+    """lines that are no JSON"""
+    is_cut: bool = False
+    """whether one of them is the last, without its end, as a kill leaves it"""
     unread: tuple[tuple[str, int], ...] = ()
     """why other lines could not be read, and how many"""
     is_thinned: bool = False
     """whether lines were left out because there are so many"""
+    count: int = 0
+    """lines of the file, as far as they were looked at"""
+    failure: str | None = None
+    """why the file could not be read; one that is not there holds no lines, and that is all"""
 
     @property
     def told(self) -> list[str]:
-        """what could not be read, in words; a torn line is no news, and each may be wrong in a way of its own"""
-        return [f"{count} lines of {self.path.name}, because {what}" for what, count in self.unread[:3]]
+        """what could not be read, in words; a torn last line is no news, and each may be wrong in a way of its own"""
+        torn = self.torn - self.is_cut
+        return [
+            *([f"{self.path.name}, because it can't be read: {self.failure}"] if self.failure is not None else []),
+            *([f"{torn} lines of {self.path.name}, because they are no JSON"] if torn else []),
+            *(f"{count} lines of {self.path.name}, because {what}" for what, count in self.unread[:3]),
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,16 +67,19 @@ class Tally(Generic[Row]):
 
     def __init__(self, kind: type[Row], path: Path) -> None:
         self.kind, self.path = kind, path
-        self.torn, self.unread = 0, Counter[str]()
+        self.torn, self.unread, self.count = 0, Counter[str](), 0
+        self.is_cut = False
 
-    def row(self, text: bytes | str) -> Row | None:
+    def row(self, text: bytes) -> Row | None:
         """A line as a record; None where it is none."""
+        self.count += 1
         try:
             return records.checked(json.loads(text), self.kind, self.path)
         except Problem as problem:
             self.unread[problem.what] += 1
         except (ValueError, RecursionError):
             self.torn += 1
+            self.is_cut = not text.endswith(b"\n")
         return None
 
     def placed(self, begin: int, text: bytes) -> Placed[Row] | None:
@@ -78,50 +90,64 @@ class Tally(Generic[Row]):
     def found(self, rows: Iterable[Row], *, is_thinned: bool) -> Found[Row]:
         """What became of the lines."""
         return Found(
-            path=self.path, rows=tuple(rows), torn=self.torn, unread=tuple(self.unread.items()), is_thinned=is_thinned
-        )
+            path=self.path, rows=tuple(rows), torn=self.torn, is_cut=self.is_cut, unread=tuple(self.unread.items()),
+            is_thinned=is_thinned, count=self.count,
+        )  # fmt: skip
 
 
 def whole(path: Path, kind: type[Row]) -> Found[Row]:
     """All lines of a file as records. It need not be there."""
-    return read(texts_of(path), kind, path)
+    try:
+        with open(path, "rb") as file:
+            return read(file, kind, path)
+    except OSError as error:
+        return unreadable(path, error)
+
+
+def last(path: Path, kind: type[Row], most: int) -> Found[Row]:
+    """The last lines of a file as records. The others are counted, but not parsed."""
+    kept, count = deque[bytes](maxlen=most), 0
+    try:
+        with open(path, "rb") as file:
+            for text in file:
+                kept.append(text)
+                count += 1
+    except OSError as error:
+        return unreadable(path, error)
+    return replace(read(kept, kind, path), count=count, is_thinned=count > len(kept))
 
 
 def holding(path: Path, kind: type[Row], text: bytes) -> Found[Row]:
     """The lines of a file that hold some bytes, as records. The others are looked through, but not parsed."""
-    return read(texts_with(path, text), kind, path)
-
-
-def texts_of(path: Path) -> Iterator[bytes]:
-    """The lines of a file; none where it is not there or can't be read."""
     try:
-        with open(path, "rb") as file:
-            yield from file
-    except OSError:
-        return
+        return read(texts_with(path, text), kind, path)
+    except OSError as error:
+        return unreadable(path, error)
+
+
+def unreadable(path: Path, error: OSError) -> Found[Row]:
+    """What is found in a file that can't be opened or read."""
+    return Found(path=path, failure=None if isinstance(error, FileNotFoundError) else error.strerror or str(error))
 
 
 def texts_with(path: Path, text: bytes) -> Iterator[bytes]:
     """The lines of a file that hold some bytes."""
     rest = b""
-    try:
-        with open(path, "rb", buffering=0) as file:
-            while block := file.read(BLOCK_BYTES):
-                block = rest + block
-                end = block.rfind(b"\n") + 1
-                place = block.find(text, 0, end)
-                while place >= 0:
-                    begin, stop = block.rfind(b"\n", 0, place) + 1, block.index(b"\n", place) + 1
-                    yield block[begin:stop]
-                    place = block.find(text, stop, end)
-                rest = block[end:]
-    except OSError:
-        return
+    with open(path, "rb", buffering=0) as file:
+        while block := file.read(BLOCK_BYTES):
+            block = rest + block
+            end = block.rfind(b"\n") + 1
+            place = block.find(text, 0, end)
+            while place >= 0:
+                begin, stop = block.rfind(b"\n", 0, place) + 1, block.index(b"\n", place) + 1
+                yield block[begin:stop]
+                place = block.find(text, stop, end)
+            rest = block[end:]
     if text in rest:
         yield rest
 
 
-def read(texts: Iterable[bytes | str], kind: type[Row], path: Path) -> Found[Row]:
+def read(texts: Iterable[bytes], kind: type[Row], path: Path) -> Found[Row]:
     """Lines as records."""
     tally = Tally(kind, path)
     return tally.found([row for text in texts if (row := tally.row(text)) is not None], is_thinned=False)
@@ -143,8 +169,8 @@ def sampled(path: Path, kind: type[Row], most: int, *, apart: Callable[[Row, Row
             found = [one for begin, text in texts if (one := tally.placed(begin, text)) is not None]
             if apart is not None:
                 found = with_changes(file, found, tally, apart)
-    except OSError:
-        return Found(path=path)
+    except OSError as error:
+        return unreadable(path, error)
     return tally.found((one.row for one in found), is_thinned=True)
 
 
@@ -233,68 +259,3 @@ def change(
         else:
             before, low = one, one.end
     return before, after
-
-
-class Tail:
-    """Follows a file of lines that grows, from its beginning on.
-
-    The file need not be there yet. It may be cut or replaced by another, as metrics.jsonl is when a run goes on from a
-    checkpoint: then the tail starts over from the new beginning, and `restarted` says so.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.restarted = False
-        """whether the last call began anew: what was given before is void"""
-        self.is_thinned = False
-        """whether the last call left lines out because there were so many"""
-        self.place = 0
-        self._number: int | None = None
-        self._mark = b""
-
-    def new(self) -> list[str]:
-        """The whole lines written since the last call, without their ends. A torn last line waits until it is whole."""
-        return self._lines(most=None)
-
-    def past(self, most: int) -> list[str]:
-        """The same, but where more than some megabytes have come, only about `most` of them at even distances.
-
-        This is for the first call on a file that may be large, and for whoever would rather miss lines than be late.
-        The first and the last whole line are among them.
-        """
-        return self._lines(most=most)
-
-    def _lines(self, *, most: int | None) -> list[str]:
-        self.restarted = self.is_thinned = False
-        try:
-            with open(self.path, "rb", buffering=AROUND_BYTES) as file:
-                self._recognise(file)
-                end = file.seek(0, 2)
-                if most is not None and end - self.place > WHOLE_BYTES:
-                    self.is_thinned = True
-                    pieces = spaced(file, begin=self.place, end=end, most=most)
-                    place = pieces[-1][0] + len(pieces[-1][1]) if pieces else self.place
-                    texts = [text for _, text in pieces]
-                else:
-                    file.seek(self.place)
-                    block = file.read(end - self.place)
-                    block = block[: block.rfind(b"\n") + 1]
-                    place, texts = self.place + len(block), block.splitlines()
-                begin = max(0, place - MARK_BYTES)
-                file.seek(begin)
-                self.place, self._mark = place, file.read(place - begin)
-        except OSError:
-            self._forget(None)
-            return []
-        return [text.decode(errors="replace").rstrip("\r\n") for text in texts]
-
-    def _recognise(self, file: BinaryIO) -> None:
-        """Start over where this is not the file whose lines were given before."""
-        number = os.fstat(file.fileno()).st_ino
-        file.seek(max(0, self.place - MARK_BYTES))
-        if number != self._number or file.read(len(self._mark)) != self._mark:
-            self._forget(number)
-
-    def _forget(self, number: int | None) -> None:
-        self.restarted = self.place > 0
-        self.place, self._number, self._mark = 0, number, b""

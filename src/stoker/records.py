@@ -279,8 +279,8 @@ def fits(value: Any, kind: Any) -> bool:
 
 def read_record(path: Path) -> RunRecord:
     """record.json as a value."""
-    values = json.loads(path.read_text())
     with understood(RunRecord, path):
+        values = json.loads(path.read_text())
         values["attempts"] = tuple(Attempt(**attempt) for attempt in values.get("attempts", ()))
         return checked(values, RunRecord, path)
 

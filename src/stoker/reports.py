@@ -99,7 +99,7 @@ def watch(
         runs: the folder that holds the runs, or a run's
         host: the address to listen on; any other than this machine's own needs a token
         port: the port to listen on
-        token: what a browser must know to be let in
+        token: what a browser must know to be let in; auto makes one, which others can't read in the process list
         terminal: show them in this terminal instead of a page
     """
     api.watch(runs, host=host, port=port, token=token, terminal=terminal)

@@ -66,6 +66,21 @@ def test_torn_lines_are_passed_over(run: Run) -> None:
     assert (len(found.rows[0]), found.missing) == (7, ())
 
 
+@pytest.mark.parametrize("text", ["[1]", "[]", "{ torn", "[" * 200_000])
+@pytest.mark.parametrize("name", ["plan.json", "machine.json"])
+def test_files_that_hold_something_else_are_told(run: Run, name: str, text: str) -> None:
+    (run.folder / name).write_text(text)
+    found = gather(run)
+    assert (found.plan, found.profile) == ({}, {})
+    assert len([what for what in found.missing if what.startswith(f"{name}, because it")]) == 1
+
+
+def test_a_ledger_that_is_a_folder_is_told(run: Run) -> None:
+    run.ledger.unlink()
+    run.ledger.mkdir()
+    assert gather(run).missing == ("ledger.jsonl, because it can't be read: Is a directory",)
+
+
 @pytest.mark.parametrize("spoiled", [{"version": 99}, {"unheard_of": 1}])
 def test_lines_of_another_version_are_told_and_the_others_read(run: Run, spoiled: dict[str, int]) -> None:
     first = json.loads(run.ledger.read_text().splitlines()[0])

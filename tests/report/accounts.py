@@ -126,7 +126,7 @@ def account(
     steps = STEPS_AN_EPOCH * config.train.epochs if config is not None else None
     return Account(
         name="one", at=NOW + 1000, evidence=found, verdict=verdict.judge(found), steps=steps,
-        cost=cost.of(found, steps=steps, pack_seconds=pack_seconds, now=NOW + 1000),
+        cost=cost.of(found, pack_seconds=pack_seconds, now=NOW + 1000),
         **{"checkpoints": (Saved(step=1000, at=NOW, parts=PARTS, names=("latest", "best")),), **values},
     )  # fmt: skip
 
@@ -146,7 +146,7 @@ def empty() -> Account:
     found = Evidence(folder=Path("runs/none"), state="not known: record.json can't be read", rows={})
     return Account(
         name="none", at=NOW, evidence=found, verdict=verdict.judge(found),
-        cost=cost.of(found, steps=None, pack_seconds=None, now=NOW),
+        cost=cost.of(found, pack_seconds=None, now=NOW),
     )  # fmt: skip
 
 

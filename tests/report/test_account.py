@@ -13,8 +13,11 @@ import pytest
 from stoker import api, lines, locks, records, runs
 from stoker.config import Config
 from stoker.errors import Problem
-from stoker.records import Exhibit, LedgerRow, MetricRow, Picture
+from stoker.records import Event, Exhibit, LedgerRow, MetricRow, Picture
+from stoker.report import details
 from stoker.report.account import Account, gather
+from stoker.report.blocks import Folded, Group, Table
+from stoker.report.questions import contents
 from stoker.runs import Run
 
 LEAVES: list[Any] = [None, [], {}, "x", -1, 0, 1e30, float("nan"), {"a": "b"}]
@@ -95,6 +98,35 @@ def test_a_run_that_has_not_begun_has_an_account(tmp_path: Path) -> None:
     found = gather(made)
     assert (found.training, found.checkpoints, found.steps, found.past) == ((), (), None, None)
     assert found.cost.run_seconds is None and found.cost.left_seconds is None
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "events.jsonl"])
+def test_a_file_that_can_t_be_read_is_told(run: Run, name: str) -> None:
+    path = run.folder / name
+    path.write_text("rubbish\n" * 3)
+    assert f"3 lines of {name}, because they are no JSON" in gather(run).missing
+    path.unlink()
+    path.mkdir()
+    assert f"{name}, because it can't be read: Is a directory" in gather(run).missing
+
+
+@pytest.mark.parametrize("name", ["code.json", "plan.json", "machine.json"])
+def test_a_file_that_holds_something_else_is_told(run: Run, name: str) -> None:
+    (run.folder / name).write_text("[1]")
+    assert f"{name}, because it holds something else" in gather(run).missing
+
+
+def test_of_many_events_the_last_are_told_whole_and_all_are_counted(run: Run) -> None:
+    made = [records.line(Event(at=float(n), kind="unreadable", what=f"file {n}")) for n in range(30_000)]
+    run.events.write_text("\n".join(made) + "\n")
+    found = gather(run)
+    assert found.event_count == 30_000 and [event.at for event in found.events[-3:]] == [29_997, 29_998, 29_999]
+    (group,) = details.events(found)
+    assert isinstance(group, Group) and isinstance(folded := group.blocks[0], Folded)
+    assert isinstance(table := folded.blocks[0], Table)
+    assert table.note == "the last 100 of 30,000"
+    assert [row[2] for row in table.rows] == [f"file {n}" for n in range(29_999, 29_899, -1)]
+    assert "At least 4,000 samples could not be read." in contents.data(found).answer
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:

@@ -241,6 +241,7 @@ def test_a_run_that_is_being_trained_has_a_page(run: Run) -> None:
     record = json.loads(run.record.read_text())
     record["attempts"][0] |= {"status": "running", "ended_at": None}
     run.record.write_text(json.dumps({**record, "status": "running", "result": {}}))
+    run.code.write_text("{}")  # what has changed of the code could hold any words
     with locks.held(run.lock):
         text = composed(run).read_text()
     assert '<span class="chip busy">running</span>' in text

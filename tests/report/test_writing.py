@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from stoker import runs
+from stoker import runs, settings
 from stoker.config import Config
 from stoker.errors import Problem
-from stoker.records import GaugeRow, LedgerRow, MetricRow
+from stoker.records import Attempt, GaugeRow, LedgerRow, MetricRow
 from stoker.report import writing
 from stoker.runs import Run
 
@@ -95,3 +95,12 @@ def test_a_place_that_can_not_be_written_is_a_problem(run: Run, tmp_path: Path) 
         writing.write(run, at=tmp_path / "file" / "report.html")
     with pytest.raises(Problem, match="twin in Markdown"):
         writing.write(run, at=tmp_path / "report.md")
+
+
+def test_a_price_is_checked_and_gives_way_to_that_of_the_settings(run: Run) -> None:
+    with pytest.raises(Problem, match="an hour costs -5 dollars"):
+        writing.write(run, dollars_per_hour=-5.0)
+    runs.update_record(run, attempts=(Attempt(started_at=0.0, host="h", world=1, ended_at=7200.0, status="stopped"),))
+    run.config.write_text(settings.as_json(settings.with_values(Config(), {"dollars_per_hour": 2.0})))
+    found = writing.write(run, dollars_per_hour=3.5).markdown
+    assert found is not None and "**\\$4.00**" in found.read_text()

@@ -5,7 +5,7 @@ import io
 import itertools
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -41,15 +41,21 @@ def training(data: Dataset, *, batch: int, atoms: int = 1) -> Iterator[Plan]:
 
 
 def before(task: Classify, data: Dataset, **pace: int) -> Shown:
-    (shown,) = task.exhibits(None, data, training(data, **pace), seed=SEED, threads=2, device=CPU, of="")
+    (shown,) = task.exhibits(None, data, training(data, **pace), seed=SEED, threads=2, device=CPU, of="", is_over=never)
     assert shown.exhibit.name == "augmented"
     return shown
 
 
-def after(task: Classify, model: Any, data: Dataset, *, batch: int = 7) -> dict[str, Shown]:
+def never() -> bool:
+    return False
+
+
+def after(
+    task: Classify, model: Any, data: Dataset, *, batch: int = 7, is_over: Callable[[], bool] = never
+) -> dict[str, Shown]:
     plans = order.evaluation_plans(len(data.held_out), batch=batch, rank=0, world=1)
     with torch.no_grad():
-        found = task.exhibits(model, data, plans, seed=SEED, threads=2, device=CPU, of="Weights")
+        found = task.exhibits(model, data, plans, seed=SEED, threads=2, device=CPU, of="Weights", is_over=is_over)
     assert [shown.exhibit.name for shown in found] == ["confusion", "confusions", "classes", "worst"]
     return {shown.exhibit.name: shown for shown in found}
 
@@ -218,6 +224,43 @@ def test_held_out_samples_none_of_which_can_be_read_are_a_problem(
         path.write_bytes(b"no picture")
     with pytest.raises(Problem, match="none of the held-out samples can be read"):
         after(task, network(), data)
+
+
+def test_when_it_is_over_no_batch_more_is_looked_at_though_some_are_made_ahead(
+    dial_folder: Path, quick: dict[str, Any]
+) -> None:
+    task, model = task_of(dial_folder, quick, ahead=4), network()
+    data = task.open(seed=SEED, show=False)
+    asked = list[int]()
+
+    def counted(pictures: torch.Tensor) -> torch.Tensor:
+        asked.append(len(pictures))
+        return model(pictures)
+
+    shown = after(task, counted, data, batch=5, is_over=lambda: len(asked) == 2)
+    assert asked == [5, 5] and np.sum(shown["confusion"].exhibit.rows) == 10
+    said = "Weights, on 10 of 24 held-out samples, spread over all of them: "
+    assert all(one.exhibit.caption.startswith(said) for one in shown.values())
+    with pytest.raises(Problem, match="no held-out sample was seen in time"):
+        after(task, counted, data, is_over=lambda: True)
+    assert len(asked) == 2
+
+
+def test_it_is_over_also_while_a_sample_is_waited_for(
+    dial_folder: Path, quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task, model = task_of(dial_folder, quick), network()
+    data = task.open(seed=SEED, show=False)
+    looks = list[int]()
+
+    def is_over() -> bool:
+        looks.append(1)
+        return len(looks) == 5
+
+    # A disk that does not answer.
+    monkeypatch.setattr(exhibits.Loader, "ready", lambda *_: False)
+    with pytest.raises(Problem, match="no held-out sample was seen in time"):
+        after(task, model, data, is_over=is_over)
 
 
 def test_an_answer_that_is_no_number_is_the_worst(dial_folder: Path, quick: dict[str, Any]) -> None:

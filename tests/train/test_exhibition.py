@@ -3,7 +3,9 @@
 import errno
 import itertools
 import json
+import os
 import shutil
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,9 +24,10 @@ from stoker.data.order import Plan
 from stoker.data.sources import Dataset
 from stoker.dist import World
 from stoker.errors import Problem
-from stoker.records import Exhibit, MetricRow
+from stoker.machine.interrupts import StopRequest
+from stoker.records import Event, Exhibit, MetricRow
 from stoker.runs import Run
-from stoker.tasks import Shown, classify
+from stoker.tasks import Shown, classify, exhibits
 from stoker.tasks.classify import Classify
 from stoker.train import exhibition
 from stoker.train.ledger import Ledger
@@ -43,6 +46,8 @@ class Place:
     config: Config
     task: Classify
     data: Dataset
+    clock: Ledger = field(default_factory=Ledger)
+    stop: StopRequest = field(default_factory=StopRequest)
 
     def opening(self, task: Any = None) -> str | None:
         return exhibition.opening(self.config, task or self.task, self.data, self.site)
@@ -53,7 +58,7 @@ class Place:
     @property
     def site(self) -> Site:
         """As much of one as is looked at."""
-        return cast(Site, SimpleNamespace(run=self.run, world=World(), device=CPU, clock=Ledger()))
+        return cast(Site, SimpleNamespace(run=self.run, world=World(), device=CPU, clock=self.clock, stop=self.stop))
 
     def shown(self, name: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads((self.run.exhibits / f"{name}.json").read_text())
@@ -170,7 +175,7 @@ def test_the_closing_uses_the_average_where_training_kept_one(
     ((network, plans),) = speech.asked
     wanted = load_file(checkpoint.folder(both.run, finished.STEP) / "ema.safetensors")
     assert all(torch.equal(tensor, wanted[name]) for name, tensor in network.state_dict().items())
-    assert not network.training and np.concatenate([plan.samples for plan in plans]).tolist() == [*range(24)]
+    assert not network.training and sorted(np.concatenate([plan.samples for plan in plans])) == [*range(24)]
     said = "The best weights, of step 7, averaged over steps, on all 24 held-out samples"
     assert all(both.shown(name)["caption"].startswith(said) for name in AFTER)
 
@@ -187,11 +192,82 @@ def test_of_many_samples_some_are_looked_at_evenly_spread(done: Place, monkeypat
     monkeypatch.setattr(exhibition, "MOST", 9)
     speech = Speech(done.task)
     assert done.closing(speech) is None and done.closing() is None
-    looked_at = np.concatenate([plan.samples for plan in speech.asked[0][1]])
+    looked_at = np.sort(np.concatenate([plan.samples for plan in speech.asked[0][1]]))
     assert len(looked_at) == 9 and looked_at[0] == 0 and looked_at[-1] == 23
     assert set(np.diff(looked_at)) <= {2, 3, 4}
     assert np.sum(done.shown("confusion")["rows"]) == 9
-    assert "on 9 of 24 held-out samples, evenly spread" in done.shown("worst")["caption"]
+    assert "on 9 of 24 held-out samples, spread over all of them" in done.shown("worst")["caption"]
+
+
+def test_where_it_ends_early_samples_of_all_classes_were_seen(done: Place) -> None:
+    many = replace(done.data, held_out=done.data.held_out.taken(np.sort(np.arange(960) % 24)))
+    speech = Speech(done.task)
+    runs.update_record(done.run, fixed={**records.read_record(done.run.record).fixed, "batch": 100})
+    assert replace(done, data=many).closing(speech) is None
+    plans = speech.asked[0][1]
+    assert {len(plan.samples) for plan in plans} == {64}, "also where an atom is larger"
+    assert set(many.held_out.label[plans[0].samples]) == set(many.held_out.label)
+
+
+def test_who_was_asked_to_stop_looks_at_nothing(done: Place) -> None:
+    done.stop.request("SIGTERM")
+    speech = Speech(done.task)
+    assert done.closing(speech) == "SIGTERM asks for an end"
+    assert speech.asked == [] and not done.run.exhibits.exists()
+
+
+@pytest.mark.parametrize("by", ["a stop", "time"])
+def test_an_end_on_the_way_shows_what_was_seen_until_then(
+    by: str, done: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers, looks = Classify.answers, list[int]()
+
+    def asked(self: Classify, model: Any, pixels: torch.Tensor) -> torch.Tensor:
+        looks.append(len(pixels))
+        if by == "a stop":
+            done.stop.request("SIGTERM")
+        else:
+            # The clock goes on by ten seconds, and a little.
+            now = exhibition.time.monotonic
+            monkeypatch.setattr(exhibition, "time", SimpleNamespace(monotonic=lambda: now() + 10.1))
+        return answers(self, model, pixels)
+
+    monkeypatch.setattr(Classify, "answers", asked)
+    monkeypatch.setattr(exhibition, "LARGEST_BATCH", 6)
+    assert done.closing() is None and looks == [6]
+    assert np.sum(done.shown("confusion")["rows"]) == 6
+    assert all("on 6 of 24 held-out samples" in done.shown(name)["caption"] for name in AFTER)
+
+
+def test_a_long_run_takes_longer_to_look(done: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    done.clock.totals.update(compute=900.0, eval=200.0, down=9000.0)
+    said, times = list[bool](), iter([0.0, 54.0, 56.0])
+
+    class Patient(Speech):
+        def exhibits(self, *_: Any, is_over: Any, **__: Any) -> tuple[Shown, ...]:
+            said.extend([is_over(), is_over()])
+            return ()
+
+    monkeypatch.setattr(exhibition, "time", SimpleNamespace(monotonic=lambda: next(times)))
+    assert done.closing(Patient(done.task)) is None and said == [False, True]
+
+
+def test_a_stop_while_a_run_that_is_done_is_looked_at_leaves_it_done(
+    dial_folder: Path, quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    after = exhibits.after
+
+    def stopped(*given: Any, **more: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return after(*given, **more)
+
+    monkeypatch.setattr(exhibits, "after", stopped)
+    values = {**quick, "data": str(dial_folder), "report": True, "plan": False}
+    trained = api.train(config=settings.with_values(Config(), values), name="asked", show=False)
+    assert trained.record.status == "done"
+    assert not Path("runs/asked/exhibits/worst.json").exists()
+    told = [event.what for event in records.read_lines(Run(trained.folder).events, Event) if event.kind == "exhibits"]
+    assert told == ["what the network sees is not shown: no held-out sample was seen in time"]
 
 
 def test_no_batch_is_larger_than_an_atom_also_where_memory_ran_out_on_the_way(done: Place) -> None:

@@ -1,3 +1,4 @@
+import importlib
 import json
 import os
 import shutil
@@ -15,11 +16,12 @@ import pytest
 
 from stoker import api, records, runs, settings
 from stoker.config import Config
+from stoker.data import sources
 from stoker.errors import Problem
 from stoker.records import Event, LedgerRow, MetricRow
 from stoker.runs import Run
 from stoker.tasks.classify import Classify
-from stoker.train import outlets, track
+from stoker.train import divergence, outlets, track
 from stoker.train.track import Tracker
 
 KINDS = ("tensorboard", "wandb", "mlflow")
@@ -232,11 +234,11 @@ def test_a_run_that_goes_back_is_tracked_anew_from_its_beginning(kind: str):
     run = a_run(4)
     with Tracker(run) as tracker:
         tracker.open(kind, Config())
-        tracker.begin(best=None)
+        tracker.begin(step=4, rollbacks=0, best=None)
         learned(tracker, row_of(6))
         learned(tracker, row_of(8, loss=99.0))
         runs.cut_metrics(run, step=6, evaluated=0)
-        tracker.begin(best=None)
+        tracker.begin(step=6, rollbacks=0, best=None)
         learned(tracker, row_of(8))
         tracker.close("done")
         assert list(tracker.problems()) == []
@@ -255,7 +257,7 @@ from stoker.config import Config
 from stoker.train.track import Tracker
 tracker = Tracker(a_run(4))
 tracker.open(sys.argv[2], Config())
-tracker.begin(best=None)
+tracker.begin(step=4, rollbacks=0, best=None)
 learned(tracker, row_of(6))
 held = tracker.folder / "held.json"
 while not held.exists() or '"train": 6' not in held.read_text():
@@ -273,7 +275,7 @@ def test_a_kill_costs_a_tracker_nothing(kind: str, goes_on_with: int):
     runs.cut_metrics(run, step=4, evaluated=0)
     with Tracker(run) as tracker:
         tracker.open(kind, Config())
-        tracker.begin(best={"top1": 4.0, "loss": 6.0, "step": 4})
+        tracker.begin(step=4, rollbacks=0, best={"top1": 4.0, "loss": 6.0, "step": 4})
         learned(tracker, row_of(6))
         learned(tracker, row_of(8))
         tracker.close("done")
@@ -281,6 +283,135 @@ def test_a_kill_costs_a_tracker_nothing(kind: str, goes_on_with: int):
     curves, _ = READERS[kind](run, goes_on_with)
     assert_same(curves, curves_of(run))
     assert len(curves["train/loss"]) == 4 and curves["best/top1"][-1][1] == 4.0
+
+
+@pytest.mark.parametrize("goes_on_from", [6, 12])
+def test_a_run_that_was_killed_as_it_went_back_is_tracked_anew(goes_on_from: int):
+    run = a_run(4)
+    with Tracker(run) as tracker:
+        tracker.open("tensorboard", Config())
+        tracker.begin(step=4, rollbacks=0, best=None)
+        learned(tracker, row_of(6))
+        learned(tracker, row_of(8, loss=99.0))
+        tracker.close("failed")
+    # What happened then was never told.
+    runs.cut_metrics(run, step=6, evaluated=0)
+    for step in range(8, goes_on_from + 1, 2):
+        runs.append_line(run.metrics, row_of(step))
+    for last in (goes_on_from + 2, goes_on_from + 4):
+        with Tracker(run) as tracker:
+            tracker.open("tensorboard", Config())
+            tracker.begin(step=last - 2, rollbacks=1, best=None)
+            learned(tracker, row_of(last))
+            tracker.close("stopped")
+            assert list(tracker.problems()) == []
+    assert (8, 99.0) in from_tensorboard(run, 1)[0]["train/loss"]
+    assert_same(from_tensorboard(run, 2)[0], curves_of(run))
+    assert {path.name for path in tracker.folder.iterdir()} == {"run", "run-2", "held.json"}
+
+
+def test_a_tracker_that_is_slow_is_told_in_order_what_happened(monkeypatch: pytest.MonkeyPatch):
+    run, may_begin = a_run(4), threading.Event()
+    read = Tracker._read
+    monkeypatch.setattr(Tracker, "_read", lambda self: may_begin.wait(60) and read(self))
+    with Tracker(run) as tracker:
+        tracker.open("tensorboard", Config())
+        tracker.begin(step=4, rollbacks=0, best=None)
+        learned(tracker, row_of(6))
+        learned(tracker, row_of(8, loss=99.0))
+        runs.cut_metrics(run, step=6, evaluated=0)
+        tracker.begin(step=6, rollbacks=1, best=None)
+        learned(tracker, row_of(8))
+        may_begin.set()
+        tracker.close("done")
+        assert list(tracker.problems()) == []
+    assert from_tensorboard(run, 1)[0]["train/loss"] == [(2, 8.0), (4, 6.0), (6, 4.0), (8, 99.0)]
+    assert_same(from_tensorboard(run, 2)[0], curves_of(run))
+
+
+def test_training_does_not_wait_until_its_metrics_are_read(monkeypatch: pytest.MonkeyPatch):
+    run, readers, parsed = a_run(4), list[str](), records.parsed
+
+    def noted(*given: Any) -> Any:
+        readers.append(threading.current_thread().name)
+        return parsed(*given)
+
+    monkeypatch.setattr(records, "parsed", noted)
+    with Tracker(run) as tracker:
+        tracker.open("tensorboard", Config())
+        tracker.begin(step=4, rollbacks=0, best=None)
+        tracker.close("stopped")
+    assert readers == ["track tensorboard"]
+
+
+def test_metrics_that_can_not_be_read_end_the_tracking_alone():
+    run = a_run(4)
+    run.metrics.write_text('{"version": 99}\n')
+    with Tracker(run) as tracker:
+        tracker.open("tensorboard", Config())
+        tracker.begin(step=4, rollbacks=0, best=None)
+        tracker.close("stopped")
+        (told,) = tracker.problems()
+    assert "holds version 99 of MetricRow" in told
+
+
+def test_a_rollback_is_told_to_the_tracker(quick: dict[str, Any], dial_folder: Path, monkeypatch: pytest.MonkeyPatch):
+    begins, begin = list[tuple[int, int]](), Tracker.begin
+
+    def noted(self: Tracker, *, step: int, rollbacks: int, best: Any) -> None:
+        begins.append((step, rollbacks))
+        begin(self, step=step, rollbacks=rollbacks, best=best)
+
+    seen, calls = divergence.seen, list[int]()
+
+    def once(*given: Any, **more: Any) -> Any:
+        calls.append(1)
+        return divergence.Found(kind="loss", what="it rises") if len(calls) == 3 else seen(*given, **more)
+
+    monkeypatch.setattr(Tracker, "begin", noted)
+    monkeypatch.setattr(divergence, "seen", once)
+    trained = api.train(**quick, data=str(dial_folder), name="back", track="tensorboard", show=False, plan=False)
+    assert trained.record.status == "done" and begins == [(0, 0), (0, 1)]
+    run = Run(trained.folder)
+    assert_same(from_tensorboard(run, 2)[0], curves_of(run))
+
+
+def test_tensorboard_has_on_the_disk_what_it_is_said_to_hold(monkeypatch: pytest.MonkeyPatch):
+    from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    write = RecordWriter.write
+
+    def slow(self: Any, data: bytes) -> None:
+        time.sleep(0.05)
+        write(self, data)
+
+    # A thread of its own writes the file: whoever does not wait for it finds nothing there.
+    monkeypatch.setattr(RecordWriter, "write", slow)
+    writer = outlets.TensorBoard(Path("there"), "name", {}, outlets.Held(id="1"))
+    try:
+        writer.write([track.entry_of(row_of(step)) for step in (2, 4, 6)])
+        (path,) = Path("there/name").iterdir()
+        assert len([*RawEventFileLoader(str(path)).Load()]) == 5, "the version, the settings and three steps"
+    finally:
+        writer.close("done")
+
+
+def test_wandb_stays_offline_whatever_the_environment_says(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    run = a_run(4)
+    with Tracker(run) as tracker:
+        assert "wandb sync" in tracker.open("wandb", Config())
+        tracker.begin(step=4, rollbacks=0, best=None)
+        tracker.close("done")
+        assert list(tracker.problems()) == []
+    assert_same(from_wandb(run, 1)[0], curves_of(run))
+
+
+def test_what_shows_mlflow_has_to_be_installed_first():
+    with Tracker(Run(Path("some/run"))) as tracker:
+        said = tracker.open("mlflow", Config())
+    assert f"pip install mlflow, then mlflow ui --backend-store-uri {outlets.database(tracker.folder)}" in said
 
 
 def test_a_tracker_that_breaks_ends_the_tracking_and_not_the_run(
@@ -322,13 +453,19 @@ def test_a_tracker_that_hangs_is_left_behind(
             thread.join(5)
 
 
-@pytest.mark.parametrize(("kind", "package"), [("tensorboard",) * 2, ("wandb",) * 2, ("mlflow", "sqlalchemy")])
+MISSING = [(kind, package) for kind, packages in outlets.PACKAGES.items() for package in packages]
+
+
+@pytest.mark.parametrize(("kind", "package"), MISSING)
 def test_a_package_that_is_missing_is_a_problem_before_training(
     kind: str, package: str, quick: dict[str, Any], dial_folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    find = track.importlib.util.find_spec
-    monkeypatch.setattr(track.importlib.util, "find_spec", lambda name: None if name == package else find(name))
-    with pytest.raises(Problem, match=f"--track {kind} needs {package}") as found:
+    # So that an import fails, as it does where the package is not installed.
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module(package)
+    monkeypatch.setattr(sources, "prepared", lambda *_, **__: pytest.fail("data was looked for before"))
+    with pytest.raises(Problem, match=f"--track {kind} needs {package}, which is not installed") as found:
         api.train(**quick, data=str(dial_folder), name="refused", track=kind, show=False, plan=False)
     assert "pip install 'stoker[track]'" in str(found.value.fix)
     assert not Path("runs/refused").exists(), "nothing was trained, so nothing is left"
@@ -339,7 +476,7 @@ def test_a_folder_that_is_removed_is_filled_anew():
     for _ in range(2):
         with Tracker(run) as tracker:
             tracker.open("tensorboard", Config())
-            tracker.begin(best=None)
+            tracker.begin(step=6, rollbacks=0, best=None)
             tracker.close("stopped")
         assert_same(from_tensorboard(run, 1)[0], curves_of(run))
         shutil.rmtree(tracker.folder)

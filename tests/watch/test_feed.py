@@ -199,3 +199,14 @@ def test_an_id_says_nothing_about_the_folder_and_stays_the_same(tmp_path: Path):
     first, second = watched(tmp_path), watched(tmp_path)
     assert run_id(first, "a") == run_id(second, "a") and run_id(first, "a") != "a"
     assert Run(tmp_path / "a") == first.followers["a"].run
+
+
+@pytest.mark.parametrize("name", ["record.json", "config.json", "plan.json"])
+def test_a_file_nested_too_deep_hides_no_other_run(tmp_path: Path, name: str):
+    run = made(tmp_path / "a", steps=20)
+    made(tmp_path / "b", steps=20)
+    (run.folder / name).write_text("[" * 200_000)
+    feed = watched(tmp_path)
+    feed.poll([run_id(feed, "a"), run_id(feed, "b")])
+    seen = names(feed)
+    assert seen["b"].state == "done" and (seen["a"].state == "unreadable") == (name == "record.json")

@@ -84,3 +84,10 @@ def test_the_epoch_of_a_step_follows_the_stages():
     way = route(facts(config=with_values(CONFIG, {"stages": "32@10 x 1, 32@20 x 2"})))
     assert way is not None
     assert [place(way, step) for step in (0, 9, 10, 14, 15, 20)] == [0, 0, 1, 1, 2, 2]
+
+
+def test_while_a_run_goes_on_the_best_of_an_earlier_end_is_not_taken_for_its_own():
+    record = dataclasses.replace(RECORD, result={"best": {"top1": 5.0, "epoch": 1}})
+    assert glance(facts(record=record)).best["top1"] == 20.0
+    ended = glance(facts(record=dataclasses.replace(record, status="stopped")))
+    assert ended.best == {"top1": 5.0, "epoch": 1}

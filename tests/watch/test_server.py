@@ -1,11 +1,15 @@
 import http.client
 import json
+import re
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from stoker.errors import Problem
@@ -156,12 +160,58 @@ def test_the_token_does_not_open_the_page_to_other_names(closed_page: str):
 def test_a_network_sees_nothing_without_a_token(folder: Path, host: str):
     with pytest.raises(Problem) as caught:
         server.serve(folder, host=host, port=8770, token=None)
-    assert "ssh -L 8770:127.0.0.1:8770" in caught.value.fix and "--token " in caught.value.fix
+    assert "ssh -L 8770:127.0.0.1:8770" in caught.value.fix and f"--host {host} --token auto" in caught.value.fix
 
 
 def test_a_token_that_can_be_guessed_is_refused(folder: Path):
-    with pytest.raises(Problem, match="can be guessed"):
+    with pytest.raises(Problem, match="can be guessed") as caught:
         server.serve(folder, host="127.0.0.1", port=8770, token="1234")
+    assert "--token auto" in caught.value.fix
+
+
+def test_a_token_that_is_made_is_told_on_stderr_and_is_in_no_list_of_processes(folder: Path):
+    port = free_port()
+    command = [sys.executable, "-m", "stoker", "watch", str(folder), "--port", str(port), "--token", "auto"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        said = next(line for line in process.stderr if line.startswith("open "))
+        address, _, token = said.split()[-1].partition("/?token=")
+        assert address == f"http://127.0.0.1:{port}" and len(token) >= 20
+        assert ask(f"{address}/")[0] == ask(f"{address}/?token=auto")[0] == 401
+        assert ask(f"{address}/", Authorization=f"Bearer {token}")[0] == 200
+        if (listed := Path(f"/proc/{process.pid}/cmdline")).exists():
+            assert b"watch" in listed.read_bytes() and token.encode() not in listed.read_bytes()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_made_token_is_told_also_by_a_program_that_is_quiet(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(server, "served", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    for _ in range(2):
+        server.serve(folder, host="127.0.0.1", port=free_port(), token="auto", show=False)
+    tokens = re.findall("token=(.*)", capsys.readouterr().err)
+    assert len(set(tokens)) == 2, "and is another each time"
+
+
+def test_the_address_that_it_listens_on_is_a_name_of_its_own(folder: Path):
+    asked = {
+        "type": "http", "method": "GET", "path": "/look.json", "query_string": b"",
+        "headers": [(b"host", b"127.0.0.2:8770")],
+    }  # fmt: skip
+    for host, expected in (("127.0.0.2", 200), ("127.0.0.1", 400)):
+        answers = list[Any]()
+
+        async def send(message: Any, answers: list[Any] = answers) -> None:
+            answers.append(message)
+
+        anyio.run(server.app(server.Hub(folder), token=None, host=host), asked, None, send)
+        assert answers[0]["status"] == expected
+    said = "\n".join(server.greeting(folder, host="127.0.0.2", port=8770, token=None))
+    assert "ssh -L 8770:127.0.0.2:8770" in said and "and open http://127.0.0.1:8770/" in said
 
 
 def test_a_port_that_is_taken_is_told_with_one_that_is_free(folder: Path):

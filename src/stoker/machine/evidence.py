@@ -134,6 +134,7 @@ def gather(run: runs.Run) -> Evidence:
         config = settings.with_values(runs.read_config(run), record.fixed if record is not None else {})
     except (ValueError, RecursionError, Problem) as error:
         missing.append(f"the settings, because {reason(error)}")
+    profile, plan = read_json(run.machine, missing), read_json(run.plan, missing)
     return Evidence(
         folder=run.folder,
         state=state_text(run, record),
@@ -141,8 +142,8 @@ def gather(run: runs.Run) -> Evidence:
         gauges=gauges,
         record=record,
         config=config,
-        profile=read_json(run.machine),
-        plan=read_json(run.folder / "plan.json"),
+        profile=profile,
+        plan=plan,
         packed=packed(config) if config is not None else None,
         missing=tuple(missing),
     )
@@ -166,13 +167,20 @@ def reason(error: Exception) -> str:
     return error.what if isinstance(error, Problem) else str(error)
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A file of JSON; empty where it is not there, can't be read or holds something else."""
+def read_json(path: Path, missing: list[str] | None = None) -> dict[str, Any]:
+    """A file of JSON; empty where it is not there. What can't be read or holds something else is told as missing."""
     try:
-        found = json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError):
+        found = json.loads(path.read_bytes())
+        if isinstance(found, dict):
+            return found
+        why = "it holds something else"
+    except FileNotFoundError:
         return {}
-    return found if isinstance(found, dict) else {}
+    except (OSError, ValueError, RecursionError) as error:
+        why = f"it can't be read: {error}"
+    if missing is not None:
+        missing.append(f"{path.name}, because {why}")
+    return {}
 
 
 def state_text(run: runs.Run, record: RunRecord | None) -> str:

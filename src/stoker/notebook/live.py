@@ -15,6 +15,8 @@ from stoker.records import MetricRow
 from stoker.report import charts, look
 from stoker.runs import Run
 from stoker.watch import glance
+from stoker.watch.detail import is_apart
+from stoker.watch.ending import Ending
 from stoker.watch.feed import Follower
 from stoker.watch.history import History, joined_scores
 from stoker.watch.transcript import transcript
@@ -25,6 +27,8 @@ DRAW_SHARE = 20
 # How long the end of a run waits for its last picture.
 PATIENCE_SECONDS = 10.0
 WIDTH, SCALE = 440, 1.5
+# Of a long file, so many lines at first, and then so much of what is new at a time.
+MOST_ROWS, RECENT_BYTES = 2000, 1 << 20
 
 
 class Live:
@@ -35,7 +39,9 @@ class Live:
         self.failed: str | None = None
         """what ended the showing before the run"""
         self._follower = Follower(self.run, folder.name)
-        self._metrics = lines.Tail(self.run.metrics)
+        self._metrics = Ending(self.run.metrics, last_bytes=RECENT_BYTES)
+        self._last = (-1, False)
+        """step of the last row, and whether that was an evaluation"""
         self._training: History[MetricRow] = History(joined_scores)
         self._evaluations: list[MetricRow] = []
         self._pictures: tuple[bytes, ...] = ()
@@ -108,11 +114,18 @@ class Live:
 
     def _read(self) -> None:
         self._follower.look()
-        texts = self._metrics.past(2000)
-        if self._metrics.restarted:
-            self._training, self._evaluations = History(joined_scores), []
-        for row in lines.read([text.encode() for text in texts], MetricRow, self.run.metrics).rows:
-            self._has_news = True
+        is_first, found = self._metrics.read_bytes == 0, self._metrics.new()
+        if is_first or found.restarted:
+            # Of a long file, some lines with every evaluation tell the same.
+            self._training, self._evaluations, self._last = History(joined_scores), [], (-1, False)
+            rows = lines.sampled(self.run.metrics, MetricRow, MOST_ROWS, apart=is_apart).rows
+        else:
+            rows = lines.read(found.texts, MetricRow, self.run.metrics).rows
+        for row in rows:
+            place = (row.step, row.kind == "eval")
+            if place <= self._last:
+                continue  # it was written between two looks at the file
+            self._last, self._has_news = place, True
             self._training.add(row) if row.kind == "train" else self._evaluations.append(row)
 
     def _draw(self, *, is_last: bool) -> None:

@@ -13,7 +13,7 @@ from stoker.machine.verdict import Verdict
 from stoker.plan import history
 from stoker.plan.history import Past
 from stoker.records import Event, Exhibit, MetricRow
-from stoker.report import cost
+from stoker.report import cost, remainder
 from stoker.report.cost import Cost
 from stoker.runs import Run
 
@@ -51,6 +51,9 @@ class Account:
     """scores while training; thinned where they are many"""
     evaluations: tuple[MetricRow, ...] = ()
     events: tuple[Event, ...] = ()
+    """the last ones; all of them, unless there are thousands"""
+    event_count: int = 0
+    """lines of events.jsonl"""
     checkpoints: tuple[Saved, ...] = ()
     """the oldest first"""
     exhibits: tuple[Exhibit, ...] = ()
@@ -76,24 +79,26 @@ def gather(run: Run) -> Account:
     scores = lines.sampled(run.metrics, MetricRow, evidence.MOST_ROWS)
     # They are few among many, and each of them counts.
     held_out = lines.holding(run.metrics, MetricRow, EVALUATION) if scores.is_thinned else scores
-    events = lines.sampled(run.events, Event, evidence.MOST_ROWS)
+    events = lines.last(run.events, Event, evidence.MOST_ROWS)
     missing += [*scores.told, *events.told]
-    steps = whole_steps(found)
+    way = remainder.route(found.config, found.record)
     checkpoints, exhibits, planned = saved(run, missing), shown(run, missing), past(run, missing)
+    code = evidence.read_json(run.code, missing)
     return Account(
         name=run.folder.resolve().name,
         at=now,
         evidence=found,
         verdict=verdict.judge(found),
-        cost=cost.of(found, steps=steps, pack_seconds=pack_seconds(found), now=now),
+        cost=cost.of(found, pack_seconds=pack_seconds(found), now=now),
         training=tuple(measured(row) for row in scores.rows if row.kind == "train"),
         evaluations=tuple(measured(row) for row in held_out.rows if row.kind == "eval"),
         events=events.rows,
+        event_count=events.count,
         checkpoints=checkpoints,
         exhibits=exhibits,
         past=planned,
-        code=evidence.read_json(run.code),
-        steps=steps,
+        code=code,
+        steps=way.steps if way is not None else None,
         missing=tuple(missing),
     )
 
@@ -120,19 +125,6 @@ def measured(row: MetricRow) -> MetricRow:
     return replace(row, scores={name: score for name, score in row.scores.items() if score is not None})
 
 
-def whole_steps(found: Evidence) -> int | None:
-    """Steps of the whole run; None where its settings or its data are not known."""
-    from stoker.data.order import Route
-
-    count = found.record.data.get("train_samples") if found.record is not None else None
-    config = found.config
-    if config is None or type(count) is not int or config.train.batch == "auto" or not config.image.resolution:
-        return None  # what is left to Stoker is fixed when a run begins
-    return Route(
-        count=count, stages=config.stages, atoms=max(config.train.atoms, 1), last_step=config.train.last_step
-    ).steps
-
-
 def saved(run: Run, missing: list[str]) -> tuple[Saved, ...]:
     """The checkpoints that are there, whole or not."""
     names = {name: step for name, step in checkpoint.named(run).items() if name != "sound"}
@@ -144,7 +136,7 @@ def saved(run: Run, missing: list[str]) -> tuple[Saved, ...]:
             parts = {name: entry["bytes"] for name, entry in checkpoint.manifest_of(folder).items()}
             checkpoint.verify(folder, hashes=False)
             at = (folder / checkpoint.MANIFEST).stat().st_mtime
-        except (checkpoint.Torn, OSError, RecursionError) as error:
+        except (checkpoint.Torn, OSError) as error:
             torn = str(error)
             if not folder.exists():
                 continue  # it has just given way to a newer one

@@ -1,14 +1,16 @@
 """What a run has cost, and what it will have cost when it is done. Pure."""
 
 import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from stoker.machine import evidence
+from stoker.errors import Problem
 from stoker.machine.evidence import Evidence
+from stoker.report import remainder
 
-# Work done twice, or to be able to go on with it.
-TWICE = ("lost", "rollback", "restore")
+# Work that was done for nothing; and what later starts did again, which the first one needs anyway.
+GONE, AGAIN = ("lost", "rollback"), ("restore", "setup", "compile")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,9 +22,9 @@ class Cost:
     down_seconds: float | None
     """between its starts"""
     lost_seconds: float | None
-    """of run_seconds, work done twice: lost, rolled back, restored"""
+    """of run_seconds, lost work: done for nothing, or by later starts only to be able to go on"""
     left_seconds: float | None
-    """until it is done, at its pace so far; None where there is none, 0 where it is done"""
+    """until it is done, at its pace so far; 0 where it is done, None where that is not known or it has no future"""
     pack_seconds: float | None
     """in which the data was packed; None where it is no pack, or this was not written down"""
     dollars_per_hour: float | None = None
@@ -43,14 +45,14 @@ class Held:
     end: float
 
 
-def of(found: Evidence, *, steps: int | None, pack_seconds: float | None, now: float) -> Cost:
-    """What a run has cost by now. `steps` are those of the whole run."""
+def of(found: Evidence, *, pack_seconds: float | None, now: float) -> Cost:
+    """What a run has cost by now."""
     times = list(held(found, now=now))
     cost = Cost(
         run_seconds=sum(one.end - one.begin for one in times) if times else None,
         down_seconds=sum(max(b.begin - a.end, 0.0) for a, b in itertools.pairwise(times)) if times else None,
         lost_seconds=lost_seconds(found),
-        left_seconds=left_seconds(found, steps=steps),
+        left_seconds=left_seconds(found),
         pack_seconds=pack_seconds,
     )
     return priced(cost, found.config.save.dollars_per_hour if found.config is not None else None)
@@ -58,6 +60,8 @@ def of(found: Evidence, *, steps: int | None, pack_seconds: float | None, now: f
 
 def priced(cost: Cost, dollars_per_hour: float | None) -> Cost:
     """The same times at another price. Packing is left out of the sums where its time is not known."""
+    if dollars_per_hour is not None and not 0 <= dollars_per_hour < math.inf:
+        raise Problem(f"an hour costs {dollars_per_hour:g} dollars", fix="give 0 or more")
 
     def dollars(*seconds: float | None) -> float | None:
         known = [one for one in seconds if one is not None]
@@ -75,6 +79,12 @@ def priced(cost: Cost, dollars_per_hour: float | None) -> Cost:
     )
 
 
+def offered(cost: Cost, dollars_per_hour: float | None) -> Cost:
+    """The same times at the price that whoever asks gives, where the settings do not say."""
+    asked = priced(cost, dollars_per_hour)
+    return asked if cost.dollars_per_hour is None else cost
+
+
 def held(found: Evidence, *, now: float) -> Iterator[Held]:
     """The starts of a run. One that was killed ends with the last line that tells of it."""
     attempts = found.record.attempts if found.record is not None else ()
@@ -90,18 +100,33 @@ def held(found: Evidence, *, now: float) -> Iterator[Held]:
         yield Held(begin=begin, end=max(begin, end))
 
 
-def lost_seconds(found: Evidence) -> float | None:
-    """Seconds of work done twice; None where the ledger does not tell."""
-    known = [seconds for bucket in TWICE if (seconds := found.totals.get(bucket)) is not None]
-    return sum(known) if known else None
-
-
-def left_seconds(found: Evidence, *, steps: int | None) -> float | None:
-    """Seconds until a run is done, with its checkpoints and evaluations, at its pace so far."""
-    if found.is_done:
-        return 0.0
+def setbacks(found: Evidence) -> dict[str, float]:
+    """Seconds of lost work by bucket; what was not measured is not there, and nothing is where there is no ledger."""
     rows = found.rows[min(found.rows)] if found.rows else ()
-    pace = evidence.pace(rows) if rows else None
-    if pace is None or steps is None:
+    ends = {row.attempt: row.totals for row in rows}
+    if not ends:
+        return {}
+    first, last = ends[min(ends)], ends[max(ends)]
+    gone = {bucket: seconds for bucket in GONE if (seconds := last.get(bucket)) is not None}
+    again = {
+        bucket: max(seconds - (first.get(bucket) or 0.0), 0.0)
+        for bucket in AGAIN
+        if len(ends) > 1 and (seconds := last.get(bucket)) is not None
+    }
+    return gone | again
+
+
+def lost_seconds(found: Evidence) -> float | None:
+    """Seconds of lost work; None where the ledger does not tell."""
+    known = setbacks(found)
+    return sum(known.values()) if known else None
+
+
+def left_seconds(found: Evidence) -> float | None:
+    """Seconds until a run is done, with its checkpoints and evaluations; None where it does not go on as it is."""
+    if found.record is None or found.is_done:
+        return 0.0 if found.is_done else None
+    if found.record.status not in remainder.HOPEFUL:
         return None
-    return max(steps - rows[-1].step, 0) * pace.whole_seconds
+    rows = found.rows[min(found.rows)] if found.rows else ()
+    return remainder.left_seconds(remainder.route(found.config, found.record), rows)

@@ -149,7 +149,7 @@ def events(account: Account) -> Iterator[Block]:
     table = Table(
         columns=("when", "kind", "what"),
         rows=tuple((moment(event.at), event.kind, event.what) for event in last),
-        note=f"the last {MOST_EVENTS} of {len(account.events):,}" if len(account.events) > MOST_EVENTS else "",
+        note=f"the last {len(last)} of {account.event_count:,}" if account.event_count > len(last) else "",
     )
     count = units.count_text(len(last), "event")
     yield Group(title="Events", text="", blocks=(Folded(title=f"{count}, the last first", blocks=(table,)),))

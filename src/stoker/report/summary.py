@@ -1,14 +1,15 @@
 """Account -> the first screen of a report: what, where, result, time, cost, state and verdict. Pure."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 from stoker import units
 from stoker.machine import remedy
 from stoker.machine.remedy import Remedy
-from stoker.records import MetricRow
+from stoker.records import MetricRow, RunRecord
+from stoker.report import remainder
 from stoker.report.account import Account
 from stoker.report.blocks import Block, Card, Command, Facts, Part, Shares, Tone, Words
 
@@ -76,12 +77,16 @@ def cards(account: Account) -> tuple[Card, ...]:
 
 def best(account: Account) -> dict[str, Any]:
     """The best scores so far, with their epoch; empty where there are none."""
-    record = account.evidence.record
-    found = record.result.get("best") if record is not None else None
+    return best_of(account.evidence.record, account.evaluations)
+
+
+def best_of(record: RunRecord | None, evaluations: Iterable[MetricRow]) -> dict[str, Any]:
+    """The best scores, as the record of a run that has ended has them, or of these evaluations."""
+    found = record.result.get("best") if record is not None and record.status != "running" else None
     if isinstance(found, dict):
         return found
-    rows = [row for row in account.evaluations if numbers(row.scores)]
-    return {**(top := max(rows, key=rank)).scores, "epoch": top.epoch} if rows else {}
+    top = max((row for row in evaluations if numbers(row.scores)), key=rank, default=None)
+    return {**top.scores, "epoch": top.epoch} if top is not None else {}
 
 
 def rank(row: MetricRow) -> tuple[float, float]:
@@ -92,7 +97,7 @@ def rank(row: MetricRow) -> tuple[float, float]:
 
 def numbers(scores: dict[str, Any]) -> dict[str, float]:
     """The scores that are numbers; what was not finite is None in a file."""
-    return {name: float(value) for name, value in scores.items() if isinstance(value, int | float)}
+    return {name: value for name, value in scores.items() if isinstance(value, int | float)}
 
 
 def score_text(name: str, value: float) -> str:
@@ -123,17 +128,28 @@ def duration(account: Account) -> Card:
     lines = []
     if cost.left_seconds:
         lines.append(f"about {units.seconds_text(cost.left_seconds)} to go at this pace")
+    elif unmeasured := unmeasured_text(account):
+        lines.append(f"what is left is not known: {unmeasured}")
     starts = len(record.attempts) if record is not None else 0
     if starts > 1 and cost.down_seconds is not None:
         lines.append(f"and {units.seconds_text(cost.down_seconds)} down between {starts} starts")
-    if starts > 1 and cost.lost_seconds is not None:
-        lines.append(f"of it {units.seconds_text(cost.lost_seconds)} for work done twice")
+    if cost.lost_seconds:
+        lines.append(f"of it {units.seconds_text(cost.lost_seconds)} lost work")
     rate = record.result.get("samples_per_second") if record is not None else None
     if isinstance(rate, int | float):
-        lines.append(f"{rate:,.0f} samples/s, evaluation included")
+        lines.append(f"{rate:,.0f} samples/s, evaluation included" + (", in its last start" if starts > 1 else ""))
     if cost.run_seconds is None:
         return Card(title="Time", value="not known", lines=("no start was written down",), is_known=False)
     return Card(title="Time", value=units.seconds_text(cost.run_seconds), lines=tuple(lines))
+
+
+def unmeasured_text(account: Account) -> str | None:
+    """Why the time left of a run that may go on is not known, where that is for want of measured steps."""
+    found = account.evidence
+    if found.record is None or found.record.status not in remainder.HOPEFUL or not found.rows:
+        return None
+    sizes = remainder.unmeasured(remainder.route(found.config, found.record), found.rows[min(found.rows)])
+    return f"no step at {' or '.join(map(str, sizes))} pixels was measured yet" if sizes else None
 
 
 def price(account: Account) -> Card:
@@ -147,7 +163,7 @@ def price(account: Account) -> Card:
     lines = []
     if cost.in_all_dollars is not None and cost.left_seconds:
         lines.append(f"{units.dollars_text(cost.in_all_dollars)} when it is done")
-    shares = [("for work done twice", cost.lost_dollars), ("for packing the data", cost.pack_dollars)]
+    shares = [("for lost work", cost.lost_dollars), ("for packing the data", cost.pack_dollars)]
     lines += [f"of it {units.dollars_text(value)} {what}" for what, value in shares if value]
     lines.append(f"at {units.dollars_text(cost.dollars_per_hour)} an hour")
     return Card(title="Cost", value=units.dollars_text(cost.so_far_dollars), lines=tuple(lines))

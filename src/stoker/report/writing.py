@@ -32,11 +32,11 @@ class Written:
 def write(run: Run, *, dollars_per_hour: float | None = None, at: Path | None = None, has_twin: bool = True) -> Written:
     """Write the report of a run, in whatever state it is: into its folder, or where `at` says.
 
+    The price is for runs whose settings do not say what an hour costs.
     The twin in Markdown needs each chart as a picture of its own, which takes some seconds.
     """
     account = accounts.gather(run)
-    if dollars_per_hour is not None:
-        account = replace(account, cost=cost.priced(account.cost, dollars_per_hour))
+    account = replace(account, cost=cost.offered(account.cost, dollars_per_hour))
     report = composition.report(account, questions.asked(account))
     place = at if at is not None else run.report
     twin = place.with_suffix(".md")

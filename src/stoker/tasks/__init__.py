@@ -1,6 +1,6 @@
 """What is learned. A task is any object with these methods; its scores are sums and counts, so adding reduces them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -83,7 +83,9 @@ class Task(Protocol):
         threads: int,
         device: torch.device,
         of: str,
+        is_over: Callable[[], bool],
     ) -> tuple[Shown, ...]:
         """What a report shows: without a network, how the training samples of some plans are given to it; with one,
-        where it goes wrong on the held-out samples of some plans. `of` says whose weights these are, on what."""
+        where it goes wrong on the held-out samples of some plans, or of as many as are seen until it is over. `of`
+        says whose weights these are."""
         ...

@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,12 +106,12 @@ class Classify:
 
     def exhibits(
         self, model: Any | None, data: Dataset, plans: Iterator[Plan], *, seed: int, threads: int,
-        device: torch.device, of: str,
+        device: torch.device, of: str, is_over: Callable[[], bool],
     ) -> tuple[Shown, ...]:  # fmt: skip
         """Before training the pictures that it begins with; after it what is taken for what, and the worst mistakes."""
         if model is None:
             return exhibits.before(self, data, plans, seed=seed, threads=threads, device=device)
-        return exhibits.after(self, model, data, plans, threads=threads, device=device, of=of)
+        return exhibits.after(self, model, data, plans, threads=threads, device=device, of=of, is_over=is_over)
 
     def precision(self, device: torch.device) -> torch.autocast:
         """Mixed precision as the settings say."""

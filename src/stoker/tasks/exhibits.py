@@ -5,7 +5,7 @@ import heapq
 import io
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +35,8 @@ LEAST_SIDE, MOST_SIDE, QUALITY = 96, 160, 85
 NAMES = {"mixup": "MixUp", "cutmix": "CutMix"}
 # Letters of a name or a path in the few lines below a picture.
 NAME, PATH = 32, 48
+# Between two looks at whether it is over, while a slow disk is waited for.
+GLANCE_SECONDS = 0.1
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -115,22 +117,29 @@ def alterations(task: "Classify") -> str:
 
 
 def after(
-    task: "Classify", model: Any, data: Dataset, plans: Iterator[Plan], *, threads: int, device: torch.device, of: str
-) -> tuple[Shown, ...]:
+    task: "Classify", model: Any, data: Dataset, plans: Iterator[Plan], *, threads: int, device: torch.device, of: str,
+    is_over: Callable[[], bool],
+) -> tuple[Shown, ...]:  # fmt: skip
     """What is taken for what among held-out samples, and those with the highest loss. Keeps the pictures of few."""
     batches = task.batches(data.held_out, plans, seed=None, threads=threads, pin=False)
     true, predicted = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     worst: list[Answered] = []
+    seen, count = 0, len(data.held_out)
     with contextlib.closing(batches):
-        for batch in batches:
+        for batch in until(batches, is_over):
+            seen += len(batch.plan.samples)
             if not len(batch.labels):
                 continue
             answers, its_worst = answered(task, model, batch, batches, device)
             true.append(batch.labels.numpy().copy())
             predicted.append(answers)
             worst = heapq.nsmallest(WORST, [*worst, *its_worst], key=lambda one: (-one.loss, one.sample))
+    if not seen:
+        raise Problem("no held-out sample was seen in time", fix="see what is slow with: stoker doctor")
     if not worst:
         raise Problem("none of the held-out samples can be read", fix="see why with: stoker inspect DATA")
+    which, spread = (f"all {count:,}", "") if seen == count else (f"{seen:,} of {count:,}", ", spread over all of them")
+    of += f", on {which} held-out samples{spread}"
     if batches.bad:
         of += f" ({units.count_text(len(batches.bad), 'sample')} could not be read)"
     classes = tuple(words(name) for name in data.classes)
@@ -138,6 +147,15 @@ def after(
     drawn = [Drawn(pixels=one.pixels, caption=told(one, classes, data.held_out)) for one in worst]
     caption = f"{of}: the {units.count_text(len(drawn), 'sample')} with the highest loss, as the network sees them."
     return *shown, hung("worst", drawn, title="Worst predictions", caption=caption)
+
+
+def until(batches: Loader, is_over: Callable[[], bool]) -> Iterator[Batch]:
+    """Batches until it is over, which is looked at before each, and while one is waited for."""
+    while not is_over():
+        if batches.ready(GLANCE_SECONDS):
+            if (batch := next(batches, None)) is None:
+                return
+            yield batch
 
 
 def answered(

@@ -150,7 +150,7 @@ class Book:
         decoder = native.built_with() if is_native else f"Pillow (at most {MOST_PILLOW_THREADS} of them at once)"
         self.screen.say(f"loader   {units.count_text(threads, 'decode thread')}, {decoder}, at most {most} of memory")
         self.screen.begin(state.at.epoch, state.at.position)
-        self.tracker.begin(best=state.at.best)
+        self.tracker.begin(step=state.at.step, rollbacks=state.at.trend.rollbacks, best=state.at.best)
         self._ledger_row(state)
 
     def event(self, kind: str, what: str) -> None:

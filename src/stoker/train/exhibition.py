@@ -2,7 +2,8 @@
 
 import dataclasses
 import json
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import torch
@@ -24,6 +25,10 @@ from stoker.train.site import Site, decode_threads
 
 # Held-out samples that are looked at: enough for a picture of a thousand classes, and a few seconds on a GPU.
 MOST = 5000
+# And for so long at most: this share of the run's time, and where that is short, some seconds.
+MOST_SHARE, SHORT_SECONDS = 0.05, 10.0
+# A batch is not left halfway, so that on a CPU it has to be small.
+LARGEST_BATCH = 64
 
 
 def opening(config: Config, task: Task, data: Dataset, site: Site) -> str | None:
@@ -42,11 +47,19 @@ def closing(config: Config, task: Task, data: Dataset, site: Site) -> str | None
     """Show where the best weights of a run go wrong on held-out samples. Returns why not, where it can't be shown."""
     if not (config.save.report and site.world.is_first):
         return None
+    if site.stop.by is not None:
+        return f"{site.stop.by} asks for an end"
+    trained = sum(seconds or 0.0 for bucket, seconds in site.clock.so_far().items() if bucket != "down")
+    ends = time.monotonic() + max(SHORT_SECONDS, MOST_SHARE * trained)
+
+    def is_over() -> bool:
+        return site.stop.by is not None or time.monotonic() > ends
+
     try:
         with site.clock.into("eval"):
             # What training has left on a GPU may fill it.
             memory.free(site.device)
-            hang(site.run, learned(site.run, config, task, data, site.device))
+            hang(site.run, learned(site.run, config, task, data, site.device, is_over=is_over))
     except Exception as error:  # whatever it is, the run is done
         return why(error)
     return None
@@ -63,31 +76,35 @@ def given(run: Run, config: Config, task: Task, data: Dataset, device: torch.dev
     )  # fmt: skip
     threads = decode_threads(config.loader.threads, World())
     with torch.no_grad():
-        return task.exhibits(None, data, plans, seed=seed, threads=threads, device=device, of="")
+        return task.exhibits(None, data, plans, seed=seed, threads=threads, device=device, of="", is_over=lambda: False)
 
 
-def learned(run: Run, config: Config, task: Task, data: Dataset, device: torch.device) -> tuple[Shown, ...]:
+def learned(
+    run: Run, config: Config, task: Task, data: Dataset, device: torch.device, *, is_over: Callable[[], bool]
+) -> tuple[Shown, ...]:
     """What a task shows of held-out samples and the best weights of a run."""
     # Memory may have run out on the way: then atoms are smaller than at first.
     config = settings.with_values(config, records.read_record(run.record).fixed)
     route, count = start.route_of(config, data), len(data.held_out)
     samples = np.arange(count) if count <= MOST else np.linspace(0, count - 1, MOST).round().astype(np.int64)
-    which = f"all {count:,} held-out samples" if count <= MOST else f"{MOST:,} of {count:,} held-out samples"
-    spread = "" if count <= MOST else ", evenly spread"
     place = checkpoint.find(run, "best")
     files = checkpoint.read(place, only=(MODEL, EMA, STATE))
     average = ", averaged over steps" if EMA in files else ""
-    of = f"The best weights, of step {int(place.name):,}{average}, on {which}{spread}"
+    of = f"The best weights, of step {int(place.name):,}{average}"
     # A network of its own: that of the run stays as it is, and so do the random numbers that begin one.
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         network = task.model(classes=len(data.classes))
     states.load_weights(network, files, where=str(place))
     del files
     network = network.to(device).eval()
-    plans = cut(samples, batch=route.atom(route.epochs))
+    # In an order of chance: wherever it ends early, samples of all classes were seen.
+    mixed = np.random.default_rng(0).permutation(samples)
+    plans = cut(mixed, batch=min(LARGEST_BATCH, route.atom(route.epochs)))
     threads = decode_threads(config.loader.threads, World())
     with torch.no_grad():
-        return task.exhibits(network, data, plans, seed=config.train.seed, threads=threads, device=device, of=of)
+        return task.exhibits(
+            network, data, plans, seed=config.train.seed, threads=threads, device=device, of=of, is_over=is_over
+        )
 
 
 def cut(samples: NDArray[np.int64], *, batch: int) -> Iterator[Plan]:

@@ -45,6 +45,8 @@ class Held:
     """goes up where what the tracker holds is not what happened: trackers can't unlearn"""
     steps: dict[str, int] = field(default_factory=dict)
     """the last step that was handed over, by kind"""
+    rollbacks: int = 0
+    """how often the run had been taken back when it was"""
 
 
 class Writer(Protocol):
@@ -110,9 +112,8 @@ class Wandb:
         )  # fmt: skip
         self._run = wandb.init(
             project=PROJECT, name=name, id=self.id, resume="allow", dir=str(folder.parent), config=values,
-            # Whether wandb goes online is between it and the user; a run of the user's own stays as it is.
-            mode=os.environ.get("WANDB_MODE", "offline"),  # type: ignore[arg-type]
-            reinit="create_new", settings=quiet,
+            # Whatever the environment says: `wandb sync` uploads it. A run of the user's own stays as it is.
+            mode="offline", reinit="create_new", settings=quiet,
         )  # fmt: skip
 
     def write(self, entries: Sequence[Entry]) -> None:

@@ -8,14 +8,15 @@ it all that was learned before.
 import contextlib
 import dataclasses
 import importlib.util
+import itertools
 import json
 import os
 import queue
 import secrets
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
@@ -37,11 +38,21 @@ PATIENCE_SECONDS, HURRY_SECONDS = 30.0, 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
+class Beginning:
+    """The place that a run goes on from. What it learned before is in its metrics."""
+
+    step: int
+    rollbacks: int
+    at: float = field(default_factory=time.time)
+    """of what was learned before as well: what comes later must not look earlier"""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Batch:
-    """Entries to hand over; anew where the run went back, and what a tracker holds is not what happened."""
+    """Entries to hand over, after what was learned before where a run begins to go on."""
 
     entries: Sequence[Entry]
-    is_anew: bool = False
+    begins: Beginning | None = None
 
 
 class Tracker:
@@ -51,8 +62,6 @@ class Tracker:
         self.run = run
         self.kind, self._values = "off", flat(Config())
         self._batches: queue.Queue[Batch | Status] = queue.Queue(MOST_WAITING)
-        self._given: dict[str, int] = {}
-        """the last step of each kind in this start of the run"""
         self._failed: str | None = None
         self._is_told = False
         self._thread: threading.Thread | None = None
@@ -76,25 +85,18 @@ class Tracker:
         # A daemon: a package that does not answer must not keep a process whose time is over.
         self._thread = threading.Thread(target=self._work, name=f"track {kind}", daemon=True)
         self._thread.start()
+        database = outlets.database(self.folder)
         shown = {
             "tensorboard": f"look at it with: tensorboard --logdir {self.folder}",
             "wandb": f"upload it with: wandb sync {self.folder}/*run-*",
-            "mlflow": f"look at it with: mlflow ui --backend-store-uri {outlets.database(self.folder)}",
+            # The package that writes has no pages.
+            "mlflow": f"look at it with: pip install mlflow, then mlflow ui --backend-store-uri {database}",
         }
         return f"{kind}, in {self.folder}; {shown[kind]}"
 
-    def begin(self, *, best: dict[str, float] | None) -> None:
-        """Take up a run from where its files say it is: at a start, and where it may have gone back."""
-        if self._thread is None:
-            return
-        try:
-            entries = [entry_of(row) for row in records.read_lines(self.run.metrics, MetricRow)]
-        except (OSError, Problem) as error:
-            self._failed = self._failed or str(error)
-            return
-        last: dict[str, int] = {entry.kind: entry.step for entry in entries}
-        has_gone_back = any(self._given.get(kind, -1) > last.get(kind, -1) for kind in ("train", "eval"))
-        self._hand_over(Batch(entries=[*entries, *bests(best)], is_anew=has_gone_back))
+    def begin(self, *, step: int, rollbacks: int, best: dict[str, float] | None) -> None:
+        """Take up a run from a step: at a start, and where it may have gone back."""
+        self._hand_over(Batch(entries=bests(best), begins=Beginning(step=step, rollbacks=rollbacks)))
 
     def row(self, row: MetricRow, *, best: dict[str, float] | None = None) -> None:
         """Scores of some training, or of an evaluation, with the best so far and the step they were at."""
@@ -134,7 +136,6 @@ class Tracker:
     def _hand_over(self, batch: Batch) -> None:
         if self._thread is None or self._failed is not None:
             return
-        self._given |= {entry.kind: entry.step for entry in batch.entries}
         try:
             self._batches.put_nowait(batch)
         except queue.Full:
@@ -145,23 +146,29 @@ class Tracker:
         try:
             held = self._read()
             writer = self._opened(held)
+            has_begun = False
             while isinstance(batch := self._batches.get(), Batch) and self._failed is None:
-                if batch.is_anew:
-                    writer.close("failed")
-                    held = another(held)
-                    writer = self._opened(held)
-                news = [entry for entry in batch.entries if entry.step > held.steps.get(entry.kind, -1)]
-                for first in range(0, len(news), TOGETHER):
-                    some = news[first : first + TOGETHER]
-                    writer.write(some)
-                    held.steps |= {entry.kind: entry.step for entry in some}
-                    self._keep(held)
+                if (begins := batch.begins) is not None:
+                    if has_gone_back(held, begins, has_begun=has_begun):
+                        writer.close("failed")
+                        held = another(held)
+                        writer = self._opened(held)
+                    held.rollbacks, has_begun = begins.rollbacks, True
+                    self._write(writer, held, learned(self.run, until=begins.step, at=begins.at))
+                self._write(writer, held, batch.entries)
             writer.close("failed" if isinstance(batch, Batch) else batch)
             held.is_closed = True
             self._keep(held)
         except Exception as error:
             said = (str(error).strip().splitlines() or [""])[0]
             self._failed = f"{type(error).__name__}: {said}"
+
+    def _write(self, writer: Writer, held: Held, entries: Iterable[Entry]) -> None:
+        news = (entry for entry in entries if entry.step > held.steps.get(entry.kind, -1))
+        while some := list(itertools.islice(news, TOGETHER)):
+            writer.write(some)
+            held.steps |= {entry.kind: entry.step for entry in some}
+            self._keep(held)
 
     def _opened(self, held: Held) -> Writer:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -194,6 +201,23 @@ def check(kind: str) -> None:
             f"--track {kind} needs {' and '.join(missing)}, which is not installed",
             fix="pip install 'stoker[track]', or leave --track out",
         )
+
+
+def has_gone_back(held: Held, begins: Beginning, *, has_begun: bool) -> bool:
+    """Whether a tracker holds steps that were done again in another way.
+
+    Steps that a killed process had done come out the same again, unless the run was taken back meanwhile.
+    """
+    is_beyond = max(held.steps.values(), default=-1) > begins.step
+    return bool(held.steps) and (held.rollbacks != begins.rollbacks or (has_begun and is_beyond))
+
+
+def learned(run: Run, *, until: int, at: float) -> Iterator[Entry]:
+    """What the metrics of a run say up to a step. Read line by line, since there may be millions."""
+    if run.metrics.exists():
+        with run.metrics.open() as lines:
+            rows = records.parsed(lines, MetricRow, run.metrics)
+            yield from (dataclasses.replace(entry_of(row), at=at) for row in rows if row.step <= until)
 
 
 def another(held: Held) -> Held:

@@ -94,7 +94,7 @@ class Detail:
                 config=facts.config,
                 profile=evidence.read_json(self.run.machine),
                 plan=evidence.read_json(self.run.plan),
-                packed=parts.packed(facts),
+                packed=evidence.packed(facts.config) if facts.config is not None else None,
             )
         )
 

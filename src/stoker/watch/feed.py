@@ -26,7 +26,9 @@ EVALUATION = b'"kind":"eval"'
 # Details of runs that nobody looks at just now, for when somebody does again.
 DETAILS_KEPT = 4
 # What odd files make of code that reads them. Anything else is a bug of ours.
-ODD = (OSError, ValueError, TypeError, KeyError, AttributeError, ArithmeticError, AssertionError, Problem)
+ODD = (
+    OSError, ValueError, TypeError, KeyError, AttributeError, ArithmeticError, AssertionError, RecursionError, Problem,
+)  # fmt: skip
 
 
 class Follower:

@@ -1,14 +1,13 @@
 """A run at a glance: what it is doing, how far it is and how well it does. Pure."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stoker.config import Config
 from stoker.machine import evidence
-from stoker.machine.evidence import STEP_BUCKETS, Pace
 from stoker.records import LedgerRow, MetricRow, RunRecord
+from stoker.report import remainder, summary
 
 if TYPE_CHECKING:
     from stoker.data.order import Route
@@ -96,8 +95,9 @@ def glance(facts: Facts) -> Glance:
     step = last.step if last is not None else 0
     pace = evidence.pace(rows) if rows else None
     state, attempts = word(facts), record.attempts if record is not None else ()
-    left = left_seconds(facts, way, pace, step) if state in LIVE else None
-    planned = planned_seconds(facts) if state in LIVE and left is None else None
+    left = remainder.left_seconds(way, rows) if state in LIVE else None
+    # What the plan says is of the whole run: that of one which has taken steps is less.
+    planned = planned_seconds(facts) if state in LIVE and pace is None else None
     config, step_seconds = facts.config, pace.step_seconds if pace is not None else None
     return Glance(
         name=facts.name,
@@ -112,7 +112,7 @@ def glance(facts: Facts) -> Glance:
         loss=training[-1].scores.get("loss") if training else None,
         scores=training[-1].scores if training else {},
         held_out=evaluations[-1].scores if evaluations else {},
-        best=best(facts, evaluations),
+        best=summary.numbers(summary.best_of(record, evaluations)),
         samples_per_second=pace.batch / step_seconds if pace is not None and step_seconds else None,
         wait_share=pace.seconds.get("data_wait", 0.0) / step_seconds if pace is not None and step_seconds else None,
         step_seconds=step_seconds,
@@ -142,14 +142,7 @@ def word(facts: Facts) -> str:
 
 def route(facts: Facts) -> "Route | None":
     """The way through a run; None where its settings or its data are not known."""
-    from stoker.data.order import Route
-
-    count = facts.record.data.get("train_samples") if facts.record is not None else None
-    config = facts.config
-    if config is None or not isinstance(count, int) or config.train.batch == "auto" or config.image.resolution <= 0:
-        return None
-    way = Route(count=count, stages=config.stages, atoms=config.train.atoms, last_step=config.train.last_step)
-    return way if way.steps else None
+    return remainder.route(facts.config, facts.record)
 
 
 def place(way: "Route | None", step: int) -> int | None:
@@ -165,39 +158,9 @@ def place(way: "Route | None", step: int) -> int | None:
     return way.epochs - 1
 
 
-def left_seconds(facts: Facts, way: "Route | None", pace: Pace | None, step: int) -> float | None:
-    """The time to a run's end at the rate of its last steps, with what evaluations and checkpoints took up to now."""
-    if way is None or pace is None or not pace.step_seconds:
-        return None
-    totals = facts.ledger[-1].totals
-    stepping = sum(totals.get(bucket) or 0.0 for bucket in STEP_BUCKETS)
-    pauses = sum(totals.get(bucket) or 0.0 for bucket in ("eval", "checkpoint"))
-    samples, before, begin = 0.0, 0, 0
-    for end, stage, cut in zip(way.ends, way.stages, way.paces):
-        steps = (end - begin) * cut.steps
-        samples += min(max(before + steps - step, 0), steps) * stage.batch
-        begin, before = end, before + steps
-    return samples * pace.step_seconds / pace.batch * (1 + pauses / stepping if stepping else 1)
-
-
 def planned_seconds(facts: Facts) -> float | None:
     """What the plan of a run says it takes."""
     try:
         return float((facts.plan or {})["forecast"]["total"]["likely"])
     except (KeyError, TypeError, ValueError):
         return None
-
-
-def best(facts: Facts, evaluations: Sequence[MetricRow]) -> dict[str, float]:
-    """The scores of the best evaluation, as the record of a run that has ended has it, or of those that were read."""
-    kept = facts.record.result.get("best") if facts.record is not None else None
-    if isinstance(kept, dict) and not (facts.record and facts.record.status == "running"):
-        return {k: v for k, v in kept.items() if isinstance(v, int | float)}
-    found = max(evaluations, key=rank, default=None)
-    return {**found.scores, "epoch": found.epoch} if found is not None else {}
-
-
-def rank(row: MetricRow) -> tuple[float, float]:
-    """How good an evaluation is: by its accuracy, then by its loss."""
-    top1, loss = row.scores.get("top1"), row.scores.get("loss")
-    return (top1 if top1 is not None else float("-inf"), -(loss if loss is not None else float("inf")))

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+# The token that is made here: one that was given is in the list of processes, for all on this machine to read.
+MADE = "auto"
 COOKIE = "stoker_token"
 COOKIE_SECONDS = 30 * 24 * 3600
 # A name that a browser was made to resolve to this machine is none of these.
@@ -45,19 +47,23 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def made(token: str | None) -> str | None:
+    """The token as it was given, or a new one where that was asked for."""
+    return secrets.token_urlsafe(16) if token == MADE else token
+
+
 def check(host: str, port: int, token: str | None) -> None:
     """Refuse to show runs to a network without a token."""
     if token is not None and len(token) < 8:
         raise Problem(
             f"a token of {len(token)} characters can be guessed",
-            fix=f"give a longer one: --token {secrets.token_urlsafe(16)}",
+            fix=f"let one be made: --token {MADE}",
         )
     if token is None and not is_loopback(host):
         raise Problem(
             f"on {host} anyone in the network could look at these runs",
             fix="leave --host out and look through a tunnel (on your own machine: "
-            f"ssh -L {port}:127.0.0.1:{port} THIS-HOST), or give a token: "
-            f"--host {host} --token {secrets.token_urlsafe(16)}",
+            f"ssh -L {port}:127.0.0.1:{port} THIS-HOST), or ask for a token: --host {host} --token {MADE}",
         )
 
 

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from stoker.machine import evidence
 from stoker.machine.verdict import MEANING, Verdict
 from stoker.records import LedgerRow, MetricRow
 from stoker.report import account, charts
@@ -71,11 +70,6 @@ def why(found: Verdict) -> dict[str, Any]:
         ],
         "missing": list(found.missing),
     }  # fmt: skip
-
-
-def packed(facts: Facts) -> dict[str, Any] | None:
-    """How the data was packed; None where it is no pack, or out of reach."""
-    return evidence.read_json(Path(facts.config.data.data) / "pack.json").get("made") if facts.config else None
 
 
 def saved(run: Run) -> dict[str, Any]:

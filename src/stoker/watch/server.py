@@ -144,7 +144,7 @@ def app(hub: Hub, *, token: str | None, host: str) -> "Starlette":
 
     guards = [Middleware(guard.Guard, token=token), Middleware(GZipMiddleware, minimum_size=4096)]
     if guard.is_loopback(host):
-        guards.insert(1, Middleware(TrustedHostMiddleware, allowed_hosts=list(guard.LOOPBACK_NAMES)))
+        guards.insert(1, Middleware(TrustedHostMiddleware, allowed_hosts=[*guard.LOOPBACK_NAMES, host]))
     routes = [Route("/", page), Route("/vega.js", vega), Route("/look.json", style), Route("/events", events)]
     return Starlette(routes=[*routes, Route("/{name}", page)], middleware=guards)
 
@@ -156,6 +156,8 @@ def serve(folder: Path, *, host: str, port: int, token: str | None, show: bool =
 
     if not folder.is_dir() and folder != runs.ROOT:
         raise Problem(f"{folder} is no folder", fix=f"give the folder that holds the runs: stoker watch {runs.ROOT}")
+    # A new token must be told: nobody could come in without it.
+    token, show = guard.made(token), show or token == guard.MADE
     guard.check(host, port, token)
     with bound(host, port) as listening:
         hub = Hub(folder)
@@ -232,5 +234,7 @@ def greeting(folder: Path, *, host: str, port: int, token: str | None) -> list[s
     name = socket.gethostname()
     said = [f"watch    {folder}", f"open     http://{name if host in ('0.0.0.0', '::') else shown}:{port}/{asked}"]
     if guard.is_loopback(host):
-        said.append(f"remote   on your own machine: ssh -L {port}:127.0.0.1:{port} {name}   and open the same address")
+        to = "127.0.0.1" if host == "localhost" else shown
+        here = "the same address" if to == "127.0.0.1" else f"http://127.0.0.1:{port}/{asked}"
+        said.append(f"remote   on your own machine: ssh -L {port}:{to}:{port} {name}   and open {here}")
     return [*said, "end      Ctrl-C"]

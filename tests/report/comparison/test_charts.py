@@ -65,6 +65,40 @@ def test_scaling_is_drawn_beside_what_it_would_be_without_loss():
     assert axes(chart) >= {"processes", "training (samples/s)"}
 
 
+def test_scaling_of_the_same_batch_has_a_line_of_its_own_that_begins_where_it_is_measured_from():
+    made("one", batch=32)
+    made("two", batch=64, world=2)
+    made("shared", batch=32, world=2, step_seconds=0.0625)
+    chart = comparison_charts.scaling(cells())
+    points = rows_of(chart, "y_low")
+    series = {name: [row for row in points if row["series"] == name] for name in ("32 each", "32 in all")}
+    assert {name: {row["_run"] for row in rows} for name, rows in series.items()} == {
+        "32 each": {"one", "two"}, "32 in all": {"one", "shared"},
+    }  # fmt: skip
+    ideal = [row for row in rows_of(chart, "y") if "y_low" not in row and row["series"] == "32 in all"]
+    assert {row["processes"]: row["y"] for row in ideal} == {1: pytest.approx(320), 2: pytest.approx(640)}
+    assert series["32 in all"][1]["_scaling_kind"] == "same batch in all"
+
+
+def test_kinds_of_one_name_are_lines_apart():
+    for number, flags in enumerate(({}, {"mixup": 0.2})):
+        made(f"one-{number}", **flags)
+        made(f"two-{number}", world=2, batch=64, **flags)
+    points = rows_of(comparison_charts.scaling(cells()), "y_low")
+    assert {row["series"] for row in points} == {"measured", "measured (2)"}
+
+
+def test_scaling_of_kinds_that_share_a_colour_is_drawn_as_lines_apart():
+    for number in range(10):
+        made(f"one-{number}", model=f"net{number}")
+        made(f"two-{number}", model=f"net{number}", world=2, batch=64)
+    chart = comparison_charts.scaling(cells())
+    assert len({row["group"] for row in rows_of(chart, "y_low") if row["series"] == comparison_charts.OTHERS}) == 3
+    assert chart is not None
+    lines = [layer for layer in chart["layer"] if layer["mark"]["type"] == "line"]
+    assert [layer["encoding"]["detail"]["field"] for layer in lines] == ["group", "group"]
+
+
 def test_speeds_are_bars_of_which_each_has_a_name_of_its_own():
     made("one")
     found = rows_of(comparison_charts.speeds(cells(beside=FACTS)), "source")

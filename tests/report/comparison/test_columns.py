@@ -42,7 +42,7 @@ def test_every_column_says_something_of_a_whole_run_and_has_names_of_its_own():
     made("one", busy=(60.0,), dollars_per_hour=1.0)
     (cell,) = compare([Path("one")], target=30.0).cells
     silent = {column.key for column in COLUMNS if text(cell, column) is None}
-    assert silent == {"why", "image", "packages", "settings", "scaling_efficiency"}
+    assert silent == {"why", "image", "packages", "settings", "scaling_efficiency", "scaling_kind", "lost_seconds"}
     names = [name for column in COLUMNS for name in raw(None, column)]
     assert len(names) == len(set(names)) and list(raw(cell, BY_KEY["epochs"])) == list(raw(None, BY_KEY["epochs"]))
     assert value(cell, BY_KEY["batch"]) == 32 and value(cell, BY_KEY["torch"]) == "2.10.0"

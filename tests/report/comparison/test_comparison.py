@@ -11,6 +11,7 @@ from stoker import api, runs
 from stoker.errors import Problem
 from stoker.report import comparison
 from stoker.report.comparison import Comparison, compare
+from stoker.report.comparison.columns import BY_KEY, text
 from stoker.report.comparison.repeats import Cell
 from stoker.report.markdown import safe
 from tests.report.compared import CODE, CPU, PROFILE, made
@@ -60,6 +61,15 @@ def test_a_run_alone_has_no_spread():
         {"profile": {**PROFILE, "cudnn": "9.1"}},
         {"profile": {**PROFILE, "image": "ngc"}},
         {"profile": {**PROFILE, "gpus": [{"name": "K80"}]}},
+        {"profile": {**PROFILE, "cores": {"allotted": 64, "present": 64}}},
+        {"profile": {**PROFILE, "cpu": "Xeon 8480"}},
+        {"target_accuracy": 99.0},
+        {"eval_epochs": 2},
+        {"on_divergence": "stop"},
+        {"checkpoint_epochs": 2},
+        {"checkpoint_steps": 5},
+        {"checkpoint_minutes": 1.0},
+        {"mtbf_hours": 1.0},
         {"code": {**CODE, "version": "0.2.0"}},
         {"status": "failed", "why": "a cable"},
     ],
@@ -79,8 +89,17 @@ def test_runs_of_as_many_atoms_on_other_numbers_of_processes_are_no_repeats():
 
 def test_the_path_of_the_data_and_what_is_written_down_make_no_difference():
     made("one", seed=1, data="here", log_steps=1)
-    made("two", seed=2, data="there", log_steps=50, report=False)
+    made("two", seed=2, data="there", log_steps=50, report=False, gauge_seconds=1.0)
     assert only(compare([Path("runs")])).name == "one, two"
+
+
+def test_what_keeps_runs_of_one_gpu_apart_is_told():
+    made("few", eval_epochs=2)
+    made("many", profile={**PROFILE, "cores": {"allotted": 64, "present": 64}})
+    cells = by_name(compare([Path("runs")]))
+    assert (cells["few"].first.cpu, cells["many"].first.cpu) == ("CPU x86_64, 8 cores", "CPU x86_64, 64 cores")
+    assert (cells["few"].first.settings, cells["many"].first.settings) == ({"eval_epochs": 2}, {"eval_epochs": 1})
+    assert "CPU x86\\_64, 64 cores" in comparison.markdown(compare([Path("runs")]))
 
 
 def test_a_run_that_ran_out_of_memory_is_a_line_that_says_what_was_asked_for():
@@ -121,7 +140,48 @@ def test_two_and_four_processes_scale_by_what_one_does():
     assert cells["two"].scaling_efficiency == pytest.approx(1.0)
     assert cells["four"].mean("samples_per_second") == pytest.approx(1024)
     assert cells["four"].scaling_efficiency == pytest.approx(0.8)
-    assert cells["other batch"].scaling_efficiency is None
+    assert cells["four"].scaling_kind == "same batch a process"
+    assert (cells["other batch"].scaling_efficiency, cells["other batch"].scaling_kind) == (None, None)
+
+
+def test_the_same_batch_on_more_processes_scales_too_and_says_so():
+    made("one", batch=32, step_seconds=0.1)
+    made("two", batch=32, world=2, step_seconds=0.0625)
+    found = compare([Path("runs")])
+    cells = by_name(found)
+    assert cells["one"].scaling_efficiency == pytest.approx(1.0)
+    assert cells["two"].scaling_efficiency == pytest.approx(0.8)
+    assert {cell.scaling_kind for cell in found.cells} == {"same batch in all"}
+    rows = list(csv.DictReader(io.StringIO(comparison.csv(found), newline="")))
+    assert [row["scaling_kind"] for row in rows] == ["same batch in all"] * 2
+    assert "same batch in all" in comparison.markdown(found)
+
+
+def test_the_same_batch_a_process_comes_before_the_same_batch_in_all():
+    made("one", batch=32, step_seconds=0.1)
+    made("half", batch=16, step_seconds=0.1)
+    made("two", batch=32, world=2, step_seconds=0.1)
+    two = by_name(compare([Path("runs")]))["two"]
+    # By a process with half of the batch, which makes 160 samples a second, not by one that makes 320.
+    assert (two.scaling_efficiency, two.scaling_kind) == (pytest.approx(1.0), "same batch a process")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"fingerprint": "f2"}, {"mixup": 0.2}, {"erase": 0.5}, {"threads": 1}, {"crop_scale": (0.5, 1.0)},
+     {"optimizer": "adamw"}, {"compile": True}],
+    ids=str,
+)  # fmt: skip
+def test_other_data_and_other_work_for_each_sample_are_nothing_to_scale_by(other: dict[str, Any]):
+    made("one")
+    made("two", world=2, batch=64, **other)
+    assert [cell.scaling_efficiency for cell in compare([Path("runs")]).cells] == [None, None]
+
+
+def test_data_that_nobody_knows_is_nothing_to_scale_by():
+    made("one", fingerprint="")
+    made("two", world=2, batch=64, fingerprint="")
+    assert [cell.scaling_efficiency for cell in compare([Path("runs")]).cells] == [None, None]
 
 
 def test_without_fewer_processes_there_is_nothing_to_scale_by():
@@ -164,6 +224,36 @@ def test_a_cost_is_by_the_price_of_the_run_and_by_the_one_given_where_it_has_non
     cells = by_name(compare([Path("runs")], dollars_per_hour=3600.0))
     assert cells["one"].mean("dollars") == pytest.approx(0.22)
     assert cells["free"].mean("dollars") == pytest.approx(22.0)
+
+
+def test_a_price_that_can_not_be_is_refused_also_for_a_run_with_its_own():
+    made("one", dollars_per_hour=36.0)
+    with pytest.raises(Problem, match="an hour costs -1 dollars"):
+        compare([Path("one")], dollars_per_hour=-1.0)
+
+
+def test_a_run_that_lost_nothing_says_nothing_of_it_and_one_that_did_says_how_much():
+    made("one")
+    found = compare([Path("runs")])
+    assert only(found).mean("lost_seconds") == 0.0
+    assert text(only(found), BY_KEY["lost_seconds"]) is None
+    assert "| lost |" not in comparison.markdown(found)
+    run = made("two", lr=0.2)
+    rows = [json.loads(line) for line in run.ledger.read_text().splitlines()]
+    for row in rows:
+        row["totals"]["lost"] = 30.0
+    run.ledger.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    cells = by_name(compare([Path("runs")]))
+    assert [text(cells[name], BY_KEY["lost_seconds"]) for name in ("one", "two")] == [None, "30.0 s"]
+
+
+def test_of_equal_top1_the_evaluation_with_the_least_loss_is_the_best():
+    run = made("one", top1=(50.0, 50.0))
+    rows = [json.loads(line) for line in run.metrics.read_text().splitlines()]
+    rows[3]["scores"] |= {"loss": 0.5, "top5": 77.0}
+    run.metrics.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    row = only(compare([Path("one")])).first
+    assert (row.top1_percent, row.top5_percent) == (50.0, 77.0)
 
 
 def test_gauges_come_with_their_range_and_a_core_is_100_percent():
@@ -281,7 +371,8 @@ def test_a_run_that_has_not_begun_is_a_line_of_what_was_asked_for():
     assert row.machine == "4 x Tesla V100"
 
 
-@pytest.mark.parametrize("values", [{"target": 0.0}, {"target": 101.0}, {"dollars_per_hour": -1.0}])
+@pytest.mark.parametrize("values", [{"target": 0.0}, {"target": 101.0}, {"dollars_per_hour": -1.0},
+                                    {"dollars_per_hour": float("nan")}])  # fmt: skip
 def test_a_target_or_a_price_that_can_not_be_is_refused(values: dict[str, float]):
     made("one")
     with pytest.raises(Problem):
@@ -326,7 +417,7 @@ def test_the_shape_of_the_json_is_kept():
     assert found.keys() == {"at", "cells", "target_percent", "dollars_per_hour", "beside", "definitions", "version"}
     assert found["version"] == 1
     cell = found["cells"][0]
-    assert cell.keys() == {"runs", "figures", "samples_per_second_per_process", "scaling_efficiency"}
+    assert cell.keys() == {"runs", "figures", "samples_per_second_per_process", "scaling_efficiency", "scaling_kind"}
     assert cell["figures"].keys() == {
         "top1_percent", "top5_percent", "last_top1_percent", "epochs", "seconds_per_epoch", "samples_per_second",
         "gpu_busy_percent", "cpu_percent", "peak_memory_bytes", "data_wait_share", "wall_seconds", "lost_seconds",
@@ -334,10 +425,10 @@ def test_the_shape_of_the_json_is_kept():
     }  # fmt: skip
     assert cell["figures"]["top1_percent"].keys() == {"mean", "spread", "count", "least", "most"}
     assert cell["runs"][0].keys() == {
-        "name", "folder", "status", "why", "is_reported", "machine", "device", "processes", "hosts", "model", "batch",
-        "atom", "dtype", "resolution", "epochs_asked", "seed", "epochs", "top1_percent", "top5_percent",
-        "last_top1_percent", "seconds_per_epoch", "samples_per_second", "gpu_busy_percent", "cpu_percent",
-        "peak_memory_bytes", "data_wait_share", "wall_seconds", "lost_seconds", "dollars", "target_seconds",
-        "target_dollars", "limit", "software", "settings", "alike", "missing",
+        "name", "folder", "status", "why", "is_reported", "machine", "device", "cpu", "processes", "hosts", "data",
+        "model", "batch", "atom", "dtype", "resolution", "epochs_asked", "seed", "epochs", "top1_percent",
+        "top5_percent", "last_top1_percent", "seconds_per_epoch", "samples_per_second", "gpu_busy_percent",
+        "cpu_percent", "peak_memory_bytes", "data_wait_share", "wall_seconds", "lost_seconds", "dollars",
+        "target_seconds", "target_dollars", "limit", "software", "settings", "alike", "missing",
     }  # fmt: skip
     assert json.dumps(found)

@@ -59,8 +59,6 @@ def compare(
     """
     if target is not None and not 0 < target <= 100:
         raise Problem(f"the target is {target:g}", fix="give a top-1 in percent, such as 75")
-    if dollars_per_hour is not None and not 0 <= dollars_per_hour < float("inf"):
-        raise Problem(f"an hour costs {dollars_per_hour:g} dollars", fix="give 0 or more")
     told = reported.cells(beside) if beside is not None else ()
     rows = [read(run, target=target, dollars_per_hour=dollars_per_hour) for run in found(folders)]
     cells = repeats.scaled((*repeats.grouped(named(rows)), *told))
@@ -76,11 +74,13 @@ def compare(
 def read(run: Run, *, target: float | None, dollars_per_hour: float | None) -> Row:
     """The row of a run; where it can't be read, one that says why."""
     try:
-        return comparison_row.row(account.gather(run), target=target, dollars_per_hour=dollars_per_hour)
+        gathered = account.gather(run)
     except Problem as problem:
         return comparison_row.unread(run.folder, problem.what)
     except OSError as error:
         return comparison_row.unread(run.folder, f"{error.filename or run.folder} can't be read: {error.strerror}")
+    # What is wrong with what was asked for is no fault of a run.
+    return comparison_row.row(gathered, target=target, dollars_per_hour=dollars_per_hour)
 
 
 def found(folders: Sequence[Path]) -> list[Run]:

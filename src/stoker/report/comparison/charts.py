@@ -1,11 +1,12 @@
 """Charts of a comparison: pure functions from its lines to Vega-Lite. None where there is nothing to draw."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from stoker.report import look
 from stoker.report.comparison.columns import BY_KEY, text
-from stoker.report.comparison.repeats import Cell, kind
+from stoker.report.comparison.repeats import SCALINGS, Cell, Scaling, alike, efficiency
 from stoker.report.drawing import TIMES, fitting, framed, short
 from stoker.report.look import Chart
 
@@ -15,6 +16,14 @@ BAR_HEIGHT = 26
 NAME_CHARS = 22
 OTHERS = "others"
 LINES = "lines: standard deviation over repeats"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Lines that differ by the number of processes alone."""
+
+    scaling: Scaling
+    cells: tuple[Cell, ...]
 
 
 def accuracy(cells: Sequence[Cell]) -> Chart | None:
@@ -95,36 +104,46 @@ def scaling(cells: Sequence[Cell]) -> Chart | None:
     """Samples a second by the number of processes, and what they would be without any loss."""
     import altair as alt
 
-    measured = [cell for cell in cells if cell.scaling_efficiency is not None]
-    if not measured:
+    groups = scaling_groups(cells)
+    if not groups:
         return None
-    series = names(kind_texts(measured))
+    series = names(scaling_texts(groups))
     points, ideal = [], []
-    for group in dict.fromkeys(map(kind, measured)):
-        mine = [(cell, name) for cell, name in zip(measured, series, strict=True) if kind(cell) == group]
-        fewest = min(cell.first.processes or 1 for cell, _ in mine)
-        first = next(cell for cell, _ in mine if cell.first.processes == fewest)
-        base = (first.samples_per_second_per_process or 0.0) / (first.scaling_efficiency or 1.0)
-        for cell, name in mine:
-            count = cell.first.processes or 1
+    for number, (group, name) in enumerate(zip(groups, series, strict=True)):
+        for cell in group.cells:
+            count, share = cell.first.processes or 1, efficiency(cell, group.cells)
+            base = (cell.samples_per_second_per_process or 0.0) / (share or 1.0)
             figure = ends(cell, "samples_per_second", 1.0, "y")
-            points.append({"processes": count, "series": name, **figure, **told(cell)})
-            ideal.append({"processes": count, "series": name, "y": short(base * count)})
+            points.append({"processes": count, "series": name, "group": number, **figure, **told(cell)})
+            ideal.append({"processes": count, "series": name, "group": number, "y": short(base * count)})
     counts = sorted({point["processes"] for point in points})
     x = alt.X("processes:Q", title="processes", scale=alt.Scale(type="log", base=2, nice=False),
               axis=alt.Axis(values=counts, format="d"))  # fmt: skip
     y = alt.Y("y:Q", title="training (samples/s)", scale=alt.Scale(zero=True))
     colour = coloured("series", series)
-    tips = tooltips("samples_per_second", "scaling_efficiency", "processes", "batch", "machine", "model", "dtype")
+    tips = tooltips("samples_per_second", "scaling_efficiency", "scaling_kind", "processes", "batch", "machine",
+                    "model", "dtype")  # fmt: skip
     chart, straight = alt.Chart(alt.InlineData(values=points)), alt.Chart(alt.InlineData(values=ideal))
+    # Of those that share a colour, each has its own line.
+    apart = alt.Detail("group:N")
     layers = [
-        straight.mark_line(strokeDash=[4, 4], strokeWidth=1.5, opacity=0.6).encode(x, y, colour),
-        chart.mark_line().encode(x, y, colour),
+        straight.mark_line(strokeDash=[4, 4], strokeWidth=1.5, opacity=0.6).encode(x, y, colour, apart),
+        chart.mark_line().encode(x, y, colour, apart),
         chart.mark_rule(strokeWidth=1.5).encode(x, alt.Y("y_low:Q"), alt.Y2("y_high:Q"), colour),
         chart.mark_point(filled=True, size=90, opacity=1).encode(x, y, colour, tooltip=tips),
     ]
     dashed = ["dashed: what it would be without any loss"]
     return framed(alt.layer(*layers), title="Scaling", subtitle=dashed, height=280)
+
+
+def scaling_groups(cells: Sequence[Cell]) -> list[Group]:
+    """The lines by which scaling is told, together with those it is measured by, which may be in several groups."""
+    return [
+        Group(scaling=scaling, cells=tuple(group))
+        for scaling in SCALINGS
+        for group in alike(cells, scaling).values()
+        if any(cell.scaling_kind == scaling for cell in group)
+    ]
 
 
 def ends(cell: Cell, key: str, size: float, axis: str) -> dict[str, float]:
@@ -142,7 +161,7 @@ def told(cell: Cell) -> dict[str, Any]:
 
 
 TIPS = ("run", "machine", "model", "batch", "processes", "dtype", "top1_percent", "samples_per_second", "wall_seconds",
-        "dollars", "scaling_efficiency")  # fmt: skip
+        "dollars", "scaling_efficiency", "scaling_kind")  # fmt: skip
 
 
 def tooltips(*keys: str) -> list[Any]:
@@ -168,14 +187,17 @@ def names(series: Sequence[str]) -> list[str]:
     return [name if name in kept else OTHERS for name in series]
 
 
-def kind_texts(cells: Sequence[Cell]) -> list[str]:
-    """What kind each line is of, in words, without those that are the same for all."""
+def scaling_texts(groups: Sequence[Group]) -> list[str]:
+    """What each group is, in words, without those that are the same for all."""
     parts = []
-    for row in (cell.first for cell in cells):
-        each = f"{row.batch / row.processes:g} each" if row.batch and row.processes else None
-        parts.append((row.model, row.name if row.is_reported else row.device, row.dtype, each))
+    for group in groups:
+        row = group.cells[0].first
+        is_each = group.scaling == SCALINGS[0]
+        batch = f"{(row.batch or 0) / (row.processes or 1):g} each" if is_each else f"{row.batch} in all"
+        parts.append((row.model, row.name if row.is_reported else row.device, row.dtype, batch))
     differ = [place for place in range(4) if len({part[place] for part in parts}) > 1]
-    return [", ".join(str(part[place]) for place in differ if part[place]) or "measured" for part in parts]
+    texts = [", ".join(str(part[place]) for place in differ if part[place]) or "measured" for part in parts]
+    return distinct(texts)
 
 
 def source(cell: Cell) -> str:

@@ -53,7 +53,9 @@ COLUMNS = (
            meaning="an epoch under way, with evaluation and checkpoints"),
     Column(key="scaling_efficiency", title="scaling", unit="share", rank=5,
            meaning="samples/s of a process, of what it is with the fewest processes in this table, for the same model, "
-           "machine, dtype and batch a process"),
+           "machine, data, dtype and settings"),
+    Column(key="scaling_kind", title="scaling at", rank=5,
+           meaning="what is the same in what scaling is measured by: the batch of a process, or that of a whole step"),
     Column(key="gpu_busy_percent", title="GPU busy", unit="busy", rank=5,
            meaning="of the time in which some kernel ran, and its range: a sign of life, not of use"),
     Column(key="cpu_percent", title="CPU", unit="busy", rank=5, meaning="100 % is one core, and its range"),
@@ -66,9 +68,11 @@ COLUMNS = (
     Column(key="resolution", title="pixels", unit="count", rank=7, meaning="a side, in training"),
     Column(key="atom", title="atom", unit="count", rank=8, meaning="samples that go through the network together"),
     Column(key="hosts", title="hosts", unit="count", rank=8),
+    Column(key="cpu", title="beside GPUs", rank=7, meaning="the CPU that makes samples ready, and its allotted cores"),
     Column(key="top5_percent", title="top-5", unit="percent", rank=6, meaning="of the same evaluation"),
     Column(key="last_top1_percent", title="last top-1", unit="percent", rank=8, meaning="of the last evaluation"),
-    Column(key="lost_seconds", title="lost", unit="seconds", rank=8, meaning="of the time, work that was done twice"),
+    Column(key="lost_seconds", title="lost", unit="seconds", rank=8,
+           meaning="of the time, work done for nothing, or by later starts only to be able to go on"),
     Column(key="torch", title="torch", rank=6),
     Column(key="driver", title="driver", rank=7),
     Column(key="cuda", title="CUDA", rank=7, meaning="that torch was built for"),
@@ -104,6 +108,7 @@ def value(cell: Cell, column: Column) -> Any:
         "state": state(row),
         "repeats": len(cell.runs) if not row.is_reported else None,
         "scaling_efficiency": cell.scaling_efficiency,
+        "scaling_kind": cell.scaling_kind,
         "folder": " ".join(run.folder for run in cell.runs if run.folder) or None,
     }.get(key, getattr(row, key, None))
 
@@ -125,6 +130,9 @@ def text(cell: Cell, column: Column) -> str | None:
         asked = cell.first.epochs_asked
         whole = quantity(figure.mean, "count")
         return whole if asked is None or asked == figure.mean else f"{whole} of {asked}"
+    if column.key == "lost_seconds" and figure.mean == 0:
+        # Nothing was lost, which needs no words.
+        return None
     return measured(figure, column.unit, runs=len(cell.runs))
 
 

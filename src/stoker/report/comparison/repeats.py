@@ -1,11 +1,20 @@
 """Runs that are repeats of each other as one line of a table: mean, spread and number of each figure. Pure."""
 
 import statistics
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Literal
 
+from stoker.config import AugmentConfig, ImageConfig, LoaderConfig, ManyConfig, ModelConfig
 from stoker.machine.usage import Spread
 from stoker.report.comparison.row import Row
+
+Scaling = Literal["same batch a process", "same batch in all"]
+# The first that there is something to measure by is told: the work of a process stays the same, or that of a step.
+SCALINGS: tuple[Scaling, ...] = ("same batch a process", "same batch in all")
+# The settings that a step's time may depend on, apart from those with a column of their own.
+PARTS = (AugmentConfig, ImageConfig, LoaderConfig, ManyConfig, ModelConfig)
+SPEED = (*(item.name for part in PARTS for item in fields(part)), "optimizer", "clip", "ema", "freeze_epochs", "stages")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +49,8 @@ class Cell:
     samples_per_second_per_process: float | None = None
     scaling_efficiency: float | None = None
     """samples/s of a process, as a share of what it is with the fewest processes of the same kind in this table"""
+    scaling_kind: Scaling | None = None
+    """what is the same in those"""
 
     @property
     def first(self) -> Row:
@@ -92,26 +103,42 @@ def figure(values: Iterable[float | Spread | None]) -> Figure | None:
 
 def scaled(cells: Sequence[Cell]) -> tuple[Cell, ...]:
     """The same lines, each with how well it scales where there are some of fewer processes to measure it by."""
-    kinds: dict[tuple[object, ...], list[Cell]] = {}
+    kinds = {scaling: alike(cells, scaling) for scaling in SCALINGS}
+    return tuple(measured(one, kinds) for one in cells)
+
+
+def measured(one: Cell, kinds: Mapping[Scaling, Mapping[tuple[object, ...], Sequence[Cell]]]) -> Cell:
+    """The same line with how well it scales, by the first kind that tells."""
+    for scaling, groups in kinds.items():
+        share = efficiency(one, groups.get(kind(one, scaling), ()))
+        if share is not None:
+            return replace(one, scaling_efficiency=share, scaling_kind=scaling)
+    return one
+
+
+def alike(cells: Sequence[Cell], scaling: Scaling) -> dict[tuple[object, ...], list[Cell]]:
+    """The lines whose speed is known, those together that differ by the number of processes alone."""
+    groups: dict[tuple[object, ...], list[Cell]] = {}
     for one in cells:
-        kinds.setdefault(kind(one), []).append(one)
-    return tuple(replace(one, scaling_efficiency=efficiency(one, kinds[kind(one)])) for one in cells)
+        if one.samples_per_second_per_process and one.first.batch:
+            groups.setdefault(kind(one, scaling), []).append(one)
+    return groups
 
 
-def efficiency(one: Cell, alike: Sequence[Cell]) -> float | None:
+def efficiency(one: Cell, group: Sequence[Cell]) -> float | None:
     """A process's speed as a share of what it is with the fewest; None where all have the same number of them."""
-    known = [(other.first.processes or 1, speed) for other in alike if (speed := other.samples_per_second_per_process)]
+    known = [(other.first.processes or 1, other.samples_per_second_per_process or 0.0) for other in group]
     speed, fewest = one.samples_per_second_per_process, min((count for count, _ in known), default=0)
     if speed is None or all(count == fewest for count, _ in known):
         return None
     return speed / statistics.fmean(there for count, there in known if count == fewest)
 
 
-def kind(one: Cell) -> tuple[object, ...]:
+def kind(one: Cell, scaling: Scaling) -> tuple[object, ...]:
     """What must be equal for two speeds to differ by the number of processes alone."""
     row = one.first
-    # Of a reported machine the name may tell more than its GPU: a container, a driver.
-    where = row.name if row.is_reported else None
-    per_process = row.batch / row.processes if row.batch and row.processes else None
-    how = tuple(row.settings.get(name) for name in ("compile", "compress", "channels_last", "exact"))
-    return row.is_reported, where, row.device, row.model, row.dtype, row.resolution, per_process, how
+    # Of a reported machine the name may tell more than its GPU: a container, a driver. Unknown data is like no other.
+    where = row.name if row.is_reported or row.data is None else None
+    batch = row.batch / row.processes if scaling == SCALINGS[0] and row.batch and row.processes else row.batch
+    how = tuple(row.settings.get(name) for name in SPEED)
+    return row.is_reported, where, row.device, row.model, row.dtype, row.resolution, row.data, batch, how

@@ -1,6 +1,5 @@
 """One run as a row of figures that can be set beside those of others. Pure: account -> row."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,8 @@ from stoker.config import Config
 from stoker.machine import evidence
 from stoker.machine.evidence import Evidence, Pace
 from stoker.machine.usage import Spread
-from stoker.records import MetricRow
 from stoker.report import cost as costs
-from stoker.report import surroundings
+from stoker.report import summary, surroundings
 from stoker.report.account import Account
 from stoker.report.comparison import likeness
 from stoker.report.comparison import target as targets
@@ -36,8 +34,12 @@ class Row:
     machine: str | None = None
     device: str | None = None
     """what computed: the GPU's name, or CPU and its cores"""
+    cpu: str | None = None
+    """the one beside the GPUs, which makes samples ready, and its cores"""
     processes: int | None = None
     hosts: int | None = None
+    data: str | None = None
+    """the fingerprint of what it learned from"""
     model: str | None = None
     batch: int | None = None
     """samples of a step, over all processes (of the last stage)"""
@@ -90,7 +92,7 @@ SHOWN = ("model", "batch", "atoms", "amp", "resolution", "epochs", "seed", "data
 def row(account: Account, *, target: float | None, dollars_per_hour: float | None) -> Row:
     """What a run's account says in the figures of a comparison."""
     found, config = account.evidence, account.evidence.config
-    status, device = status_of(found), surroundings.device_of(found)
+    status, device, cpu = status_of(account), surroundings.device_of(found), surroundings.cpu_of(found.profile)
     return Row(
         name=account.name,
         folder=str(account.folder),
@@ -98,8 +100,10 @@ def row(account: Account, *, target: float | None, dollars_per_hour: float | Non
         why=why_of(account, status),
         machine=surroundings.machine_of(found),
         device=device,
+        cpu=cpu if cpu != device else None,
         processes=processes_of(found),
         hosts=len({rows[-1].host for rows in found.rows.values() if rows[-1].host}) or None,
+        data=surroundings.text(found.record.data.get("fingerprint")) if found.record is not None else None,
         limit=account.verdict.limit,
         software=surroundings.software_of(account),
         settings={} if config is None else others(config),
@@ -114,7 +118,8 @@ def row(account: Account, *, target: float | None, dollars_per_hour: float | Non
 
 def learned(account: Account) -> dict[str, Any]:
     """How far a run came, and how good it was."""
-    best, last = best_of(account.evaluations), account.evaluations[-1] if account.evaluations else None
+    scored = [one for one in account.evaluations if one.scores.get("top1") is not None]
+    best, last = max(scored, key=summary.rank, default=None), next(reversed(account.evaluations), None)
     return {
         "epochs": epochs_of(account),
         "top1_percent": best.scores.get("top1") if best is not None else None,
@@ -140,9 +145,7 @@ def used(account: Account) -> dict[str, Any]:
 
 def spent(account: Account, *, target: float | None, dollars_per_hour: float | None) -> dict[str, Any]:
     """What a run took, in all and until it was as good as the target."""
-    cost = account.cost
-    if cost.dollars_per_hour is None:
-        cost = costs.priced(cost, dollars_per_hour)
+    cost = costs.offered(account.cost, dollars_per_hour)
     reached = targets.reached(account, target) if target is not None else None
     return {
         "wall_seconds": account.verdict.wall_seconds or None,
@@ -154,8 +157,11 @@ def spent(account: Account, *, target: float | None, dollars_per_hour: float | N
 
 
 def others(config: Config) -> dict[str, Any]:
-    """The settings without a column of their own that change what is learned, or how fast samples come."""
-    found = (s for s in settings.listed(config) if s.is_identity or s.part == "loader")
+    """The settings without a column of their own that change what is learned, or how fast."""
+    found = (
+        s for s in settings.listed(config)
+        if s.is_identity or s.part == "loader" or s.name in likeness.OPERATIONAL
+    )  # fmt: skip
     return {setting.name: setting.value for setting in found if setting.name not in SHOWN}
 
 
@@ -178,11 +184,10 @@ def asked(config: Config) -> dict[str, Any]:
     }
 
 
-def status_of(found: Evidence) -> str:
+def status_of(account: Account) -> str:
     """What became of a run, in one word."""
-    if found.record is None:
-        return "unreadable"
-    return "killed" if found.record.status == "running" and found.state != "running" else found.record.status
+    state = summary.state(account)
+    return "unreadable" if state == "not known" else state
 
 
 def why_of(account: Account, status: str) -> str | None:
@@ -201,12 +206,6 @@ def processes_of(found: Evidence) -> int | None:
     if found.rows:
         return found.world
     return found.record.attempts[-1].world if found.record is not None and found.record.attempts else None
-
-
-def best_of(evaluations: Sequence[MetricRow]) -> MetricRow | None:
-    """The evaluation with the highest top-1; of equals, the one with the least loss."""
-    scored = [one for one in evaluations if one.scores.get("top1") is not None]
-    return max(scored, key=lambda one: (one.scores["top1"], -(one.scores.get("loss") or 0.0)), default=None)
 
 
 def epochs_of(account: Account) -> int | None:

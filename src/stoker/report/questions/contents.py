@@ -89,7 +89,19 @@ def unreadable(account: Account) -> list[str]:
 def bad_text(account: Account) -> str:
     """How many samples could not be read, in a sentence."""
     bad = len(unreadable(account))
-    return f"{units.count_text(bad, 'sample')} could not be read." if bad else "All that were tried could be read."
+    least = "At least " if is_partial(account) else ""
+    return f"{least}{units.count_text(bad, 'sample')} could not be read." if bad else all_text(account)
+
+
+def all_text(account: Account) -> str:
+    """That no sample was bad, as far as is known."""
+    known = f"the last {len(account.events):,} of {account.event_count:,} events"
+    return f"None that {known} tell of was unreadable." if is_partial(account) else "All that were tried could be read."
+
+
+def is_partial(account: Account) -> bool:
+    """Whether there are events that were not read."""
+    return account.event_count > len(account.events)
 
 
 def bad_lines(account: Account) -> tuple[str, ...]:

@@ -1,22 +1,23 @@
 """What a run took: time, money, and how near the plan was. Answers with their evidence. Pure."""
 
-import datetime
 import shlex
 
 from stoker import units
 from stoker.machine.verdict import MEANING
+from stoker.report import cost as costs
+from stoker.report import remainder, summary
 from stoker.report.account import Account
 from stoker.report.questions.question import Question, unknown
 
 TIME = "How long did it take?"
 COST = "What did it cost?"
 PLAN = "How near was the plan?"
-# What an interruption costs, as the ledger counts it.
-AGAIN = ("down", "lost", "rollback", "restore")
+# What later starts did again.
+MEANINGS = {**MEANING, "setup": "libraries, network and data were loaded again by later starts"}
 
 
 def time(account: Account) -> Question:
-    """From the first start to the end, and how much of it was lost to restarts."""
+    """From the first start to the end, and how much of it was lost work."""
     cost, starts = account.cost, starts_of(account)
     if cost.run_seconds is None:
         return unknown("time", TIME, "the run has not started, or record.json can't be read",
@@ -49,37 +50,16 @@ def starts_of(account: Account) -> int:
     return len(record.attempts) if record is not None and record.attempts else len(attempts)
 
 
-def again(account: Account) -> dict[str, float]:
-    """Seconds that interruptions cost, by what they went into; what was not measured is not there."""
-    totals, is_resumed = account.evidence.totals, starts_of(account) > 1
-    found = {bucket: totals.get(bucket) for bucket in AGAIN}
-    if not is_resumed:
-        # Its own beginning is read like a checkpoint.
-        found = {"rollback": found["rollback"]}
-    elif account.cost.down_seconds is not None:
-        found["down"] = account.cost.down_seconds
-    return {**{bucket: value for bucket, value in found.items() if value is not None}, "setup": setup_seconds(account)}
-
-
-def setup_seconds(account: Account) -> float:
-    """Seconds in which the later starts of a run loaded libraries, network and data again."""
-    rows = account.evidence.rows[min(account.evidence.rows)] if account.evidence.rows else ()
-    ends = {row.attempt: sum(row.totals.get(bucket) or 0.0 for bucket in ("setup", "compile")) for row in rows}
-    return max(ends[max(ends)] - ends[min(ends)], 0.0) if len(ends) > 1 else 0.0
-
-
 def lost_text(account: Account) -> str:
-    """How much was lost to restarts, in a sentence."""
-    lost, starts = again(account), starts_of(account)
-    seconds = sum(lost.values())
-    if not account.evidence.rows:
-        return "How much of it was lost is not known: there is no line of the ledger."
-    if starts < 2 and seconds <= 0:
-        return "Nothing was lost to restarts."
-    whole = (account.cost.run_seconds or 0.0) + (account.cost.down_seconds or 0.0)
-    share = f" ({units.percent_text(seconds / whole)})" if whole > 0 else ""
-    what = "restarts" if starts > 1 else "going back after a divergence"
-    return f"{units.seconds_text(seconds)} of it{share} were lost to {what}."
+    """How much work was lost, and how long the run was down, in a sentence."""
+    lost, down = account.cost.lost_seconds, account.cost.down_seconds
+    if lost is None:
+        return "How much of it was lost work is not known: there is no line of the ledger."
+    held = account.cost.run_seconds or 0.0
+    share = f" ({units.percent_text(lost / held)})" if held > 0 else ""
+    held_text = "that" if down else "it"
+    said = f"{units.seconds_text(lost)} of {held_text}{share} were lost work" if lost else "No work was lost"
+    return f"{said}; for {units.seconds_text(down)} it was down." if down else f"{said}."
 
 
 def date_lines(account: Account) -> tuple[str, ...]:
@@ -88,26 +68,21 @@ def date_lines(account: Account) -> tuple[str, ...]:
     attempts = record.attempts if record is not None else ()
     lines = [f"state: {account.evidence.state}"]
     if attempts:
-        lines.append(f"first start: {date_text(attempts[0].started_at)}")
+        lines.append(f"first start: {summary.moment(attempts[0].started_at)}")
         if attempts[-1].ended_at is not None:
-            lines.append(f"end: {date_text(attempts[-1].ended_at)}")
+            lines.append(f"end: {summary.moment(attempts[-1].ended_at)}")
         killed = sum(attempt.ended_at is None for attempt in attempts[:-1])
         if killed:
             lines.append(f"{units.count_text(killed, 'start')} ended without a word: killed, or the machine went away")
     return tuple(lines)
 
 
-def date_text(at: float) -> str:
-    """A moment, in a time that is the same everywhere."""
-    return datetime.datetime.fromtimestamp(at, tz=datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
 def again_lines(account: Account) -> tuple[str, ...]:
-    """What interruptions cost, one by one."""
-    means = {**MEANING, "setup": "libraries, network and data were loaded again by later starts"}
+    """What interruptions cost, one by one: the time down, and the parts of lost work."""
+    found = {"down": account.cost.down_seconds or 0.0, **costs.setbacks(account.evidence)}
     return tuple(
-        f"{bucket}: {units.seconds_text(seconds)}: {means[bucket]}"
-        for bucket, seconds in again(account).items()
+        f"{bucket}: {units.seconds_text(seconds)}: {MEANINGS[bucket]}"
+        for bucket, seconds in found.items()
         if seconds > 0
     )
 
@@ -116,7 +91,12 @@ def left_text(account: Account) -> str | None:
     """How much longer a run takes that is not done; None where it is."""
     if account.evidence.is_done:
         return None
-    done = f"It is at step {account.verdict.step:,}" + (f" of {account.steps:,}" if account.steps is not None else "")
+    place = f"step {account.verdict.step:,}" + (f" of {account.steps:,}" if account.steps is not None else "")
+    record, done = account.evidence.record, f"It is at {place}"
+    if record is not None and record.status not in remainder.HOPEFUL:
+        return f"It ended at {place}."
+    if why := summary.unmeasured_text(account):
+        return f"{done}; how long the rest will take is not known: {why}."
     if account.cost.left_seconds is None:
         return f"{done}; how long the rest will take is not known."
     left = units.seconds_text(account.cost.left_seconds)
@@ -136,8 +116,11 @@ def cost(account: Account) -> Question:
             "its machines costs.",
             evidence=time_lines(account),
         )  # fmt: skip
+    record = account.evidence.record
     if account.evidence.is_done:
         said = f"{units.dollars_text(found.so_far_dollars)} in all"
+    elif record is not None and record.status not in remainder.HOPEFUL:
+        said = f"{units.dollars_text(found.so_far_dollars)} up to its end"
     elif found.in_all_dollars is not None:
         whole = units.dollars_text(found.in_all_dollars)
         said = f"{units.dollars_text(found.so_far_dollars)} so far, and {whole} when it is done"
@@ -146,7 +129,7 @@ def cost(account: Account) -> Question:
     parts = [
         f"{name} {units.dollars_text(dollars)}"
         for name, dollars in (("lost work", found.lost_dollars), ("packing", found.pack_dollars))
-        if dollars is not None
+        if dollars
     ]
     included = f" In it: {', '.join(parts)}." if parts else ""
     answer = f"{said}, at {units.dollars_text(found.dollars_per_hour)} an hour.{included}"
@@ -158,7 +141,7 @@ def time_lines(account: Account) -> tuple[str, ...]:
     found = account.cost
     named = {
         "the machine was held": found.run_seconds,
-        "of it work done twice, or to be able to go on": found.lost_seconds,
+        "of it lost work (done for nothing, or by later starts only to go on)": found.lost_seconds,
         "packing": found.pack_seconds,
         "left": found.left_seconds,
     }
@@ -166,8 +149,11 @@ def time_lines(account: Account) -> tuple[str, ...]:
         f"{name}: {units.seconds_text(seconds)}" if seconds is not None else f"{name}: not known"
         for name, seconds in named.items()
     ]
-    unpaid = "what the machine may have cost while the run was down is not in it"
-    return (*lines, unpaid) if found.down_seconds else tuple(lines)
+    if found.pack_seconds:
+        lines.append("packing is charged in full, at this run's price; other runs of the same pack are charged it, too")
+    if found.down_seconds:
+        lines.append("what the machine may have cost while the run was down is not in it")
+    return tuple(lines)
 
 
 def plan(account: Account) -> Question:
