@@ -21,7 +21,7 @@ from stoker.runs import Run
 
 QUICK = [
     "--model", "timm/test_resnet", "--resolution", "32", "--batch", "16", "--epochs", "2", "--log-steps", "2",
-    "--flip", "0", "--device", "cpu", "--compute-threads", "1", "--threads", "2",
+    "--flip", "0", "--device", "cpu", "--compute-threads", "1", "--threads", "2", "--no-report",
 ]  # fmt: skip
 
 
@@ -70,7 +70,7 @@ def test_a_terminal_shows_a_bar_with_rate_and_time_left(dial_folder: Path) -> No
 def test_the_record_that_train_prints_has_its_shape(dial_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["train", *QUICK, "--data", str(dial_folder), "--name", "r", "--epochs", "1"]
     found = said(words, capsys)
-    assert found.keys() == {"folder", "record", "verdict", "was_done", "plan"}
+    assert found.keys() == {"folder", "record", "verdict", "was_done", "plan", "report"}
     assert found["record"].keys() == {
         "status", "attempts", "fixed", "data", "resumed_from", "result", "why", "version",
     }  # fmt: skip
@@ -81,6 +81,33 @@ def test_the_record_that_train_prints_has_its_shape(dial_folder: Path, capsys: p
     }  # fmt: skip
     attempts = found["record"]["attempts"]
     assert said(words, capsys)["record"]["attempts"] == attempts, "a run that is done is not started again"
+
+
+def test_a_run_that_ends_leaves_its_page_and_report_writes_it_again(
+    dial_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["train", *QUICK, "--report", "--data", str(dial_folder), "--name", "r", "--epochs", "1"]
+    assert cli.main(words) == 0
+    folder = Path("runs/r")
+    assert f"report   {folder / 'report.html'}" in capsys.readouterr().out
+    assert (folder / "report.html").exists() and not (folder / "report.md").exists()
+    assert {path.stem for path in (folder / "exhibits").glob("*.json")} >= {"augmented", "confusion", "worst"}
+    found = said(["report", "r", "--to", "here.html", "--dollars-per-hour", "2"], capsys)
+    assert found.keys() == {"html", "markdown", "html_bytes", "missing"}
+    assert Path("here.html").stat().st_size == found["html_bytes"] and Path("here.md").exists()
+    assert "$2.00 an hour" in Path("here.html").read_text()
+
+
+def test_compare_answers_people_programs_and_files(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = said(["compare", str(run), "--target", "1"], capsys)
+    assert found.keys() == {"at", "cells", "target_percent", "dollars_per_hour", "beside", "definitions", "version"}
+    assert cli.main(["compare", str(run)]) == 0
+    assert "timm/test_resnet" in capsys.readouterr().out
+    for name, sign in (("c.md", "| "), ("c.csv", ","), ("c.html", "<table")):
+        assert cli.main(["compare", str(run), "--to", name]) == 0
+        assert sign in Path(name).read_text()
+    assert cli.main(["compare", str(run), "--to", "c.txt"]) == 2
+    assert ".md, .csv, .html" in capsys.readouterr().err
 
 
 def test_why_eval_predict_inspect_and_doctor_answer_programs(

@@ -32,6 +32,7 @@ def one(dial_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def config(data: Path) -> Config:
     return api.configured(
         model="timm/test_resnet", resolution=32, batch=BATCH, epochs=2, log_steps=2, crop_scale=(0.6, 1.0), lr=0.05,
+        report=False,
         device="cpu", compute_threads=1, threads=1, data=str(data), atoms=2, checkpoint_steps=4, last_step="keep",
     )  # fmt: skip
 

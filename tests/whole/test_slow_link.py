@@ -17,6 +17,7 @@ MBIT = 50
 SETTINGS = [
     "--model", "timm/test_resnet", "--resolution", "32", "--batch", "16", "--flip", "0", "--device", "cpu",
     "--compute-threads", "1", "--threads", "1", "--log-steps", "4", "--eval-epochs", "100",
+    "--no-report",
 ]  # fmt: skip
 
 

@@ -147,7 +147,10 @@ def field(cell: Cell, column: Column, most: dict[str, float]) -> str:
         shown = f'<span class="chip {tone(cell)}">{shown}</span>'
     if sorted_by is not None and most.get(column.key, 0.0) > 0:
         shown += f'<i class="meter"><b style="width:{100 * sorted_by / most[column.key]:.1f}%"></b></i>'
-    kind = ' class="num"' if column.is_number else ' class="long"' if column.key in ("settings", "packages") else ""
+    if column.key in ("settings", "packages"):
+        # These may be long; the lines of the table stay low, and the rest is scrolled to.
+        return f'<td class="long"{by}><div tabindex="0">{shown}</div></td>'
+    kind = ' class="num"' if column.is_number else ""
     return f"<td{kind}{by}>{shown}</td>"
 
 
