@@ -33,6 +33,13 @@ def test_a_run_that_still_improves_is_told_what_more_epochs_would_bring():
     assert 15 < float(share.split(", ")[1].split(" %")[0]) < 25
 
 
+def test_bounds_that_are_far_apart_are_no_prediction():
+    scores = [(1.2, 71.0), (1.5, 58.7), (1.3, 64.0), (0.9, 73.0), (0.8, 73.6)]
+    given = answers(plain(scores))["trained"]
+    assert "How much 3 more epochs would bring can't be told from 4 evaluations that vary so much" in given.answer
+    assert "along the same line" not in given.answer
+
+
 def test_an_overfitted_run_is_past_its_best_by_its_loss():
     given = answers(plain(OVERFITTED, TRAINING))["trained"]
     assert given.answer.startswith(

@@ -16,6 +16,8 @@ ASKED = "Is it fully trained?"
 RUN_DOWN = 0.02
 # From this share of the loss of a guess on, a loss is no better than guessing.
 GUESSED = 0.97
+# A prediction whose bounds are farther apart than this says nothing: percent of the samples, or a share of the loss.
+WIDE_POINTS, WIDE_SHARE = 20.0, 0.5
 
 
 def asked(account: Account) -> Question:
@@ -123,6 +125,9 @@ def outlook_text(found: dict[Curve, Trend]) -> str:
         return f"{epochs} would likely leave {curve.name} at {now}."
     if trend.kind == "flat":
         return f"{epochs} would likely bring {curve.name} from {now} to between {low} and {high}."
+    if ahead.high - ahead.low > (WIDE_POINTS if curve.score.startswith("top") else WIDE_SHARE * trend.last):
+        points = units.count_text(trend.fit.points, "evaluation")
+        return f"How much {epochs} would bring can't be told from {points} that vary so much: {low} to {high}."
     return (
         f"{epochs} along the same line would bring {curve.name} from {now} to {likely}; curves flatten, so likely to "
         f"between {low} and {high}."
