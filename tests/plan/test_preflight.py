@@ -14,6 +14,7 @@ from stoker import api, cli, runs
 from stoker.config import Config
 from stoker.plan import preflight, probing
 from stoker.runs import Run
+from tests.flags import flags
 from tests.whole import traces
 
 # 120 samples: 4 epochs of 30 steps, the fewest that a plan is made for.
@@ -27,12 +28,7 @@ def long_enough(quick: dict[str, Any], dial_folder: Path) -> dict[str, Any]:
 
 def words(values: dict[str, Any], *more: str) -> list[str]:
     """Settings as flags of a command."""
-    flags = [
-        word
-        for name, value in values.items()
-        for word in (f"--{name.replace('_', '-')}", *(map(str, value) if isinstance(value, tuple) else [str(value)]))
-    ]
-    return ["train", "--name", "run", *flags, *more]
+    return ["train", "--name", "run", *flags(values), *more]
 
 
 def slow_decoding(monkeypatch: pytest.MonkeyPatch) -> None:

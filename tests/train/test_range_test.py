@@ -20,6 +20,7 @@ from stoker.errors import Problem
 from stoker.records import MetricRow
 from stoker.train import curve, range_test, step
 from stoker.train.range_test import STEPS, Log, RangeTest
+from tests.flags import flags
 
 RATES = range_test.rising(1e-5, 1e-1)
 # A loss that stays, falls around step 120, and explodes in the end.
@@ -48,15 +49,6 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def noisy(losses: list[float], *, size: float) -> list[float]:
     return (np.asarray(losses) + np.random.default_rng(0).normal(0, size, len(losses))).tolist()
-
-
-def flags(values: dict[str, Any]) -> list[str]:
-    """Settings as they are given on the command line."""
-    words = ["train", "--lr-find"]
-    for name, value in values.items():
-        parts = value if isinstance(value, tuple) else (value,)
-        words += [f"--{name.replace('_', '-')}", *map(str, parts)]
-    return words
 
 
 def test_rates_rise_by_the_same_factor_from_the_lowest_to_the_highest() -> None:
@@ -159,7 +151,7 @@ def test_the_command_prints_rates_for_256_samples(
 ) -> None:
     value = dataclasses.replace(found, steepest=0.02, valley=0.01, caution=None)
     monkeypatch.setattr(api, "lr_find", lambda **_: value)
-    assert cli.main(flags(data)) == 0
+    assert cli.main(["train", "--lr-find", *flags(data)]) == 0
     told = capsys.readouterr().out
     assert "to try   --lr from 0.16 to 0.32, or for this batch alone --peak-lr from 0.01 to 0.02" in told
     lines = [line.split()[:5] for line in told.splitlines()]
@@ -170,10 +162,10 @@ def test_the_command_prints_rates_for_256_samples(
 def test_a_curve_that_says_nothing_is_said_to(
     data: dict[str, Any], short: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(flags(data)) == 0
+    assert cli.main(["train", "--lr-find", *flags(data)]) == 0
     told = capsys.readouterr().out
     assert range_test.NO_FALL in told and "steepest" not in told and "to try" not in told
-    assert cli.main([*flags(data), "--json"]) == 0
+    assert cli.main(["train", "--lr-find", *flags(data), "--json"]) == 0
     value = json.loads(capsys.readouterr().out)
     assert value.keys() == {
         "rates", "losses", "smoothed", "steepest", "valley", "setting", "rule", "batch", "optimizer", "scale", "ended",
@@ -197,7 +189,7 @@ def test_ctrl_c_ends_a_test_with_what_it_has(data: dict[str, Any], monkeypatch: 
             os.kill(os.getpid(), signal.SIGINT)
 
     monkeypatch.setattr(step, "update", interrupted)
-    assert cli.main(flags(data)) == 75
+    assert cli.main(["train", "--lr-find", *flags(data)]) == 75
     assert len(calls) == 3 and Path("lr-find.png").stat().st_size > 1000
 
 
@@ -221,7 +213,7 @@ def test_what_speaks_against_a_test_is_said() -> None:
 def test_what_train_refuses_is_refused(
     values: dict[str, Any], what: str, data: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(flags({**data, **values})) == 2
+    assert cli.main(["train", "--lr-find", *flags({**data, **values})]) == 2
     assert what in capsys.readouterr().err and list(Path().iterdir()) == []
 
 
