@@ -26,9 +26,9 @@ def chromium() -> str | None:
     return next((found for name in NAMES if (found := shutil.which(name))), None)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> "Iterator[Browser]":
-    """One Chromium for all tests. Where there is none they are skipped; with CI_REQUIRES_BROWSER=1 they fail."""
+    """One Chromium for the tests of a module: its loop runs for as long as it is open. Where there is none they are skipped; with CI_REQUIRES_BROWSER=1 they fail."""
     path = chromium()
     if path is None:
         why = f"no Chromium on this machine (looked for {', '.join(NAMES)})"

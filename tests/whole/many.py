@@ -76,8 +76,8 @@ def note_end(run: str) -> None:
         found["step_bytes"] = found["sent_bytes"]
         return sums
 
-    def closed(self: Any, state: Any) -> None:
-        close(self, state)
+    def closed(self: Any, state: Any, status: Any) -> None:
+        close(self, state, status)
         digest = hashlib.sha256()
         for tensor in state.network.state_dict().values():
             digest.update(tensor.numpy().tobytes())
