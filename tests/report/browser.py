@@ -28,7 +28,10 @@ def chromium() -> str | None:
 
 @pytest.fixture(scope="module")
 def browser() -> "Iterator[Browser]":
-    """One Chromium for the tests of a module: its loop runs for as long as it is open. Where there is none they are skipped; with CI_REQUIRES_BROWSER=1 they fail."""
+    """One Chromium for the tests of a module: its loop runs for as long as it is open.
+
+    Where there is none they are skipped; with CI_REQUIRES_BROWSER=1 they fail.
+    """
     path = chromium()
     if path is None:
         why = f"no Chromium on this machine (looked for {', '.join(NAMES)})"
