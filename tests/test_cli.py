@@ -98,6 +98,30 @@ def test_a_run_that_ends_leaves_its_page_and_report_writes_it_again(
     assert "$2.00 an hour" in Path("here.html").read_text()
 
 
+@pytest.mark.parametrize("is_full", [False, True])
+def test_a_page_that_can_not_be_made_leaves_the_run_done(
+    dial_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_full: bool
+) -> None:
+    append = runs.append_line
+
+    def appended(path: Path, row: Any) -> None:
+        if is_full and path.name == "events.jsonl" and row.kind == "report":
+            raise Problem("the disk is full", fix="free some space")
+        append(path, row)
+
+    def failed(*_: Any, **__: Any) -> None:
+        raise RuntimeError("no ink")
+
+    monkeypatch.setattr("stoker.report.writing.write", failed)
+    monkeypatch.setattr(runs, "append_line", appended)
+    words = ["train", *QUICK, "--report", "--data", str(dial_folder), "--name", "r", "--epochs", "1"]
+    assert cli.main(words) == 0
+    printed = capsys.readouterr()
+    assert "the report was not written: no ink; try again with: stoker report runs/r" in printed.err
+    assert "status   done" in printed.out and "report.html" not in printed.out
+    assert ("no ink" in Path("runs/r/events.jsonl").read_text()) if not is_full else True
+
+
 def test_compare_answers_people_programs_and_files(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = said(["compare", str(run), "--target", "1"], capsys)
     assert found.keys() == {"at", "cells", "target_percent", "dollars_per_hour", "beside", "definitions", "version"}

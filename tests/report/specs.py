@@ -138,7 +138,6 @@ def every(
         "scores": charts.scores(training, held),
         "rates": charts.rates(training),
         "ledger": charts.ledger(rows),
-        "ledger_bar": charts.ledger_bar(rows[-1].totals),
         "throughput": charts.throughput(rows),
         "step_times": charts.step_times(rows),
         "traffic": charts.traffic(PAIRS),

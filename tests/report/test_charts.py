@@ -32,7 +32,7 @@ def there(chart: Chart | None) -> Chart:
 
 def test_there_is_a_chart_of_everything_that_an_ordinary_run_tells():
     assert list(specs.drawn()["ordinary"]) == [
-        "losses", "scores", "rates", "ledger", "ledger_bar", "throughput", "step_times", "traffic", "planned",
+        "losses", "scores", "rates", "ledger", "throughput", "step_times", "traffic", "planned",
         "GPU busy", "GPU memory", "CPU", "memory", "disk", "network", "matrix",
     ]  # fmt: skip
     assert set(specs.drawn()["single"]) == set(specs.drawn()["ordinary"]) - {"matrix"}
@@ -91,7 +91,6 @@ def test_twelve_charts_of_a_long_run_stay_small():
 def test_where_there_is_nothing_to_draw_there_is_no_chart():
     assert charts.losses([], []) is charts.scores([], []) is charts.rates([]) is None
     assert charts.ledger([]) is charts.throughput([]) is charts.step_times([]) is None
-    assert charts.ledger_bar({}) is charts.ledger_bar({"host": None, "compute": 0.0}) is None
     assert charts.traffic([]) is None
     assert charts.matrix(Exhibit(name="m", title="", caption="", kind="matrix")) is None
     assert charts.matrix(replace(specs.confusion("a"), rows=(("x",),))) is None
@@ -148,8 +147,8 @@ def test_the_same_colour_means_the_same_in_every_chart():
     )
     assert loss["train"] == scores["train top-1"] and loss["held-out"] == scores["held-out top-1"]
     assert len(set(scores.values())) == 4
-    areas, bars = colours(there(charts.ledger(ledger(9)))), colours(there(charts.ledger_bar(ledger(9)[-1].totals)))
-    assert areas == bars == {bucket: look.COLOURS[bucket] for bucket in areas}
+    areas = colours(there(charts.ledger(ledger(9))))
+    assert areas == {bucket: look.COLOURS[bucket] for bucket in areas}
 
 
 def test_the_ledger_shows_the_share_of_each_bucket_from_the_start_on():
@@ -193,7 +192,6 @@ def test_only_the_first_process_is_drawn():
 def test_a_bucket_of_another_stoker_is_counted_as_other():
     rows = [replace(row, seconds={**row.seconds, "prayer": 1.0}) for row in ledger(2)]
     assert rows_of(there(charts.ledger(rows)), "from")[1]["other"] == 50.0
-    assert charts.ledger_bar({"prayer": 1.0}) is None
 
 
 def test_steps_are_counted_by_the_time_that_they_took():

@@ -1,5 +1,6 @@
 """The front door: what the command line does, as functions that return values. Importing it does not import torch."""
 
+import contextlib
 import dataclasses
 import time
 from dataclasses import dataclass
@@ -219,7 +220,8 @@ def _reported(run: runs.Run, record: RunRecord, *, show: bool) -> Path | None:
         return writing.write(run, has_twin=False).html
     except Exception as error:
         what = f"the report was not written: {error}; try again with: stoker report {run.folder}"
-        runs.append_line(run.events, Event(at=time.time(), kind="report", what=what))
+        with contextlib.suppress(OSError, Problem):  # the disk may be full
+            runs.append_line(run.events, Event(at=time.time(), kind="report", what=what))
         progress.say(f"note     {what}", show=show)
         return None
 

@@ -7,9 +7,9 @@ notebook's own, so that it looks right in light and dark themes.
 import base64
 import html
 from dataclasses import dataclass
-from typing import Literal
 
-Tone = Literal["good", "busy", "bad", "plain"]
+from stoker.report.blocks import Part, Tone
+
 # Of the word that says how things stand: dark enough for white letters on them.
 TONES: dict[Tone, str] = {"good": "#00694b", "busy": "#0b5c94", "bad": "#a13d00", "plain": "#5b626c"}
 EDGE = "rgba(128,128,128,.3)"
@@ -18,16 +18,6 @@ MONO = "font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono
 QUIET = "opacity:.72"
 # Rows of a table that are shown; a notebook is no place for thousands.
 MOST_ROWS = 24
-
-
-@dataclass(frozen=True, kw_only=True)
-class Part:
-    """A part of a bar."""
-
-    name: str
-    text: str
-    share: float
-    colour: str
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from stoker import units
 from stoker.machine.verdict import Verdict
 from stoker.notebook import shell
-from stoker.notebook.card import Card, Part, Table, Tone
+from stoker.notebook.card import Card, Table
 from stoker.records import RunRecord
-from stoker.report import look
+from stoker.report import look, summary
+from stoker.report.blocks import Tone
 
 if TYPE_CHECKING:
     from stoker.data.dataset import Dataset
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
     from stoker.report.comparison import Comparison
     from stoker.report.writing import Written
 
-TONES: dict[str, Tone] = {"done": "good", "running": "busy", "starting": "busy", "stopped": "plain", "new": "plain"}
-# Parts of a bar that are smaller are drawn together.
-LEAST_SHARE = 0.01
 # A contact sheet that is larger would make the notebook heavy.
 MOST_SHEET_BYTES = 2 << 20
 DASH = "-"
@@ -45,29 +43,7 @@ def register() -> None:
 
 def ended(record: RunRecord) -> tuple[str, Tone]:
     """How a run stands, in one word, and whether that is good."""
-    return record.status, TONES.get(record.status, "bad")
-
-
-def scores_text(scores: dict[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Scores as facts."""
-    names = {"top1": "top-1", "top5": "top-5"}
-    known = {name: value for name, value in scores.items() if isinstance(value, int | float)}
-    ordered = sorted(known.keys() - {"step", "epoch"}, key=lambda name: (name not in names, name))
-    return tuple((names.get(n, n), f"{known[n]:.2f} %" if n in names else f"{known[n]:.4g}") for n in ordered)
-
-
-def shares(value: Verdict) -> tuple[Part, ...]:
-    """Where the time went, as the parts of a bar."""
-    large = [share for share in value.shares if share.share >= LEAST_SHARE]
-    parts = [
-        Part(name=share.bucket, text=units.percent_text(share.share), share=share.share,
-             colour=look.COLOURS.get(share.bucket, look.GREY))
-        for share in large
-    ]  # fmt: skip
-    rest = sum(share.share for share in value.shares) - sum(share.share for share in large)
-    if rest > 0:
-        parts.append(Part(name="the rest", text=units.percent_text(rest), share=rest, colour=look.GREY))
-    return tuple(parts)
+    return record.status, summary.TONES.get(record.status, "bad")
 
 
 def trained(value: Any) -> Card:
@@ -75,7 +51,7 @@ def trained(value: Any) -> Card:
     record, (state, tone) = value.record, ended(value.record)
     best, facts = record.result.get("best") or {}, []
     if best:
-        facts += [(f"best {name}", text) for name, text in scores_text(best)]
+        facts += [(f"best {name}", text) for name, text in summary.score_texts(best).items()]
         facts.append(("after epoch", str(best.get("epoch", DASH))))
     if value.verdict.shares:
         facts.append(("time", units.seconds_text(value.verdict.wall_seconds)))
@@ -89,7 +65,7 @@ def trained(value: Any) -> Card:
     notes += ["it was done before: there was nothing to do"] if value.was_done else []
     return Card(
         title=str(value.folder), state=state, tone=tone, sentence=value.verdict.sentence, facts=tuple(facts),
-        bar=shares(value.verdict), notes=tuple(notes),
+        bar=summary.parts(value.verdict, look.COLOURS), notes=tuple(notes),
     )  # fmt: skip
 
 
@@ -105,7 +81,8 @@ def verdict(value: Verdict) -> Card:
     )
     missing = tuple(f"missing: {what}" for what in value.missing)
     return Card(
-        title=f"{value.state}, step {value.step:,}", sentence=value.sentence, facts=tuple(facts), bar=shares(value),
+        title=f"{value.state}, step {value.step:,}", sentence=value.sentence, facts=tuple(facts),
+        bar=summary.parts(value, look.COLOURS),
         table=Table(columns=("as fast", "what to do, and why", "command"), rows=remedies, right=9), notes=missing,
     )  # fmt: skip
 
@@ -229,21 +206,21 @@ def comparison(value: "Comparison") -> Card:
 
 def written(value: "Written") -> Card:
     """A report on the disk."""
-    facts = (("page", str(value.html)), ("size", units.bytes_text(value.html_bytes)), ("twin", str(value.markdown)))
-    return Card(title="report", facts=facts, notes=tuple(f"missing: {what}" for what in value.missing))
+    facts = [("page", str(value.html)), ("size", units.bytes_text(value.html_bytes))]
+    facts += [("twin", str(value.markdown))] if value.markdown is not None else []
+    return Card(title="report", facts=tuple(facts), notes=tuple(f"missing: {what}" for what in value.missing))
 
 
 def account(value: "Account") -> Card:
     """A run as its files tell it, with its curves."""
-    from stoker.report import charts, summary
+    from stoker.report import charts
 
     drawn = [charts.losses(value.training, value.evaluations), charts.scores(value.training, value.evaluations)]
     facts = tuple((card.title, card.value) for card in summary.cards(value))
     pictures = tuple(look.png(spec, width=440, scale=1.5) for spec in drawn if spec is not None)
-    tone = summary.tone(value)
     return Card(
-        title=value.name, state=summary.state_text(value), tone=tone if tone in ("good", "busy", "bad") else "plain",
-        sentence=value.verdict.sentence, facts=facts, bar=shares(value.verdict), pictures=pictures,
+        title=value.name, state=summary.state_text(value), tone=summary.tone(value),
+        sentence=value.verdict.sentence, facts=facts, bar=summary.parts(value.verdict, look.COLOURS), pictures=pictures,
         notes=tuple(f"missing: {what}" for what in value.missing),
     )  # fmt: skip
 

@@ -9,10 +9,9 @@ from typing import Any, Self
 
 from stoker import lines, units
 from stoker.errors import Problem
-from stoker.notebook.card import Card, Tone
-from stoker.notebook.displays import TONES, scores_text
+from stoker.notebook.card import Card
 from stoker.records import MetricRow
-from stoker.report import charts, look
+from stoker.report import charts, look, summary
 from stoker.runs import Run
 from stoker.watch import glance
 from stoker.watch.detail import is_apart
@@ -96,7 +95,8 @@ class Live:
         facts = self._follower.facts
         seen = glance.glance(facts)
         self._draw(is_last=is_last)
-        state, tone = ("starting", TONES["starting"]) if seen.state == "new" else (seen.state, toned(seen.state))
+        state = "starting" if seen.state == "new" else seen.state
+        tone = summary.TONES.get(state, "bad")
         share = seen.step / seen.steps if seen.steps else None
         told = [text for text in (facts.record.why if facts.record is not None else None, *facts.missing) if text]
         return Card(
@@ -143,11 +143,6 @@ class Live:
         self._next_drawing = time.monotonic() + DRAW_SHARE * (time.monotonic() - began)
 
 
-def toned(state: str) -> Tone:
-    """Whether a state is good."""
-    return TONES.get(state, "bad")
-
-
 def figures(seen: glance.Glance) -> tuple[tuple[str, str], ...]:
     """What is to be known of a run at once; what is not known is left out."""
     facts = []
@@ -166,4 +161,4 @@ def figures(seen: glance.Glance) -> tuple[tuple[str, str], ...]:
 
 def bests(seen: glance.Glance) -> tuple[tuple[str, str], ...]:
     """The best scores so far."""
-    return tuple((f"best {name}", text) for name, text in scores_text(seen.best))
+    return tuple((f"best {name}", text) for name, text in summary.score_texts(seen.best).items())

@@ -24,13 +24,13 @@ from stoker.report.drawing import (
     thinned_text,
 )
 from stoker.report.heat_map import matrix
-from stoker.report.ledger_charts import ledger, ledger_bar, step_times, throughput
+from stoker.report.ledger_charts import ledger, step_times, throughput
 from stoker.report.look import Chart
 from stoker.report.questions.traffic import Pair
 from stoker.units import percent_text, seconds_text
 
 __all__ = [
-    "ledger", "ledger_bar", "losses", "matrix", "planned", "rates", "scores", "step_times", "throughput", "traffic",
+    "ledger", "losses", "matrix", "planned", "rates", "scores", "step_times", "throughput", "traffic",
 ]  # fmt: skip
 
 TRAIN, HELD_OUT = "train", "held-out"

@@ -116,8 +116,9 @@ def software(account: Account) -> Iterator[Block]:
     """Versions, commit and local changes of the last start, and the machine's."""
     code, profile = account.code, account.evidence.profile
     packages = code.get("packages") if isinstance(code.get("packages"), dict) else {}
-    named = (("Python", "python"), ("platform", "platform"), ("PyTorch", "torch"), ("CUDA of PyTorch", "torch_cuda"),
-             ("cuDNN", "cudnn"), ("driver", "driver"), ("CUDA of the driver", "driver_cuda"))  # fmt: skip
+    named = (("processor", "cpu"), ("platform", "platform"), ("container", "image"), ("Python", "python"),
+             ("PyTorch", "torch"), ("CUDA of PyTorch", "torch_cuda"), ("cuDNN", "cudnn"), ("driver", "driver"),
+             ("CUDA of the driver", "driver_cuda"))  # fmt: skip
     rows = [(name, str(profile[key])) for name, key in named if profile.get(key)]
     rows += [(name, str(code[key])) for name, key in (("Stoker", "version"), ("commit", "commit")) if code.get(key)]
     assert isinstance(packages, dict)

@@ -5,12 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stoker.machine.evidence import STEP_BUCKETS
-from stoker.machine.verdict import MEANING
-from stoker.records import LedgerRow, Seconds
+from stoker.records import LedgerRow
 from stoker.report import drawing, look
 from stoker.report.drawing import TIMES, Cut, Data, chunks, fitting, framed, short, spread
 from stoker.report.look import Chart
-from stoker.units import percent_text, seconds_text
+from stoker.units import seconds_text
 
 # What is counted for the whole run, and still happens at a certain time.
 BEGINNING = ("setup", "compile", "restore")
@@ -135,47 +134,6 @@ def ledger(rows: Sequence[LedgerRow]) -> Chart | None:
     told = [_not_measured_text(whole.not_measured), drawing.cuts_text(whole.cuts)]
     layers = alt.layer(bars, *drawing.cut_rules(data, whole.cuts, unit, x))
     return framed(layers, data=data, title="Where the time went", subtitle=told)
-
-
-def ledger_bar(totals: Seconds) -> Chart | None:
-    """Where the time of the whole run went: a bar for each bucket, the longest first."""
-    import altair as alt
-
-    known = {bucket: value for bucket, value in totals.items() if value and bucket in look.COLOURS}
-    whole = sum(known.values())
-    if whole <= 0:
-        return None
-    order = sorted(known, key=lambda bucket: -known[bucket])
-    unit = fitting(whole, TIMES)
-    longest = 100 * known[order[0]] / whole
-    rows = [
-        {"bucket": bucket, "share": round(100 * known[bucket] / whole, 3), "time": short(known[bucket] / unit.size),
-         "told": f"{percent_text(known[bucket] / whole)}  {seconds_text(known[bucket])}",
-         "meaning": MEANING.get(bucket, "")}
-        for bucket in order
-    ]  # fmt: skip
-    data = Data()
-    base = data.chart(rows).encode(
-        # Names have room on the right of the longest bar.
-        alt.X("share:Q", title="share of the time (%)", scale=alt.Scale(domain=[0, 1.8 * longest]),
-              axis=alt.Axis(values=[v for v in range(0, 101, 10) if v <= longest + 5])),
-        alt.Y("bucket:N", title=None, sort=order, axis=alt.Axis(labelLimit=110)),
-        tooltip=[alt.Tooltip("bucket:N"), alt.Tooltip("meaning:N"), alt.Tooltip("told:N", title="share and time")],
-    )  # fmt: skip
-    scale = alt.Scale(domain=order, range=[look.COLOURS[bucket] for bucket in order])
-    bars = base.mark_bar(height=alt.RelativeBandSize(band=0.66), cornerRadiusEnd=2).encode(
-        alt.Color("bucket:N", scale=scale, legend=None)
-    )
-    words = base.mark_text(align="left", dx=6).encode(text="told:N")
-    missing = tuple(bucket for bucket in look.COLOURS if bucket in totals and totals[bucket] is None)
-    told = [f"{seconds_text(whole)} in all", _not_measured_text(missing)]
-    return framed(
-        alt.layer(bars, words),
-        data=data,
-        title="Where the time went, in all",
-        subtitle=told,
-        height=max(ROW * len(order), 48),
-    )
 
 
 def throughput(rows: Sequence[LedgerRow]) -> Chart | None:

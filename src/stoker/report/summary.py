@@ -8,13 +8,17 @@ from typing import Any, Literal
 from stoker import units
 from stoker.machine import remedy
 from stoker.machine.remedy import Remedy
+from stoker.machine.verdict import Verdict
 from stoker.records import MetricRow, RunRecord
-from stoker.report import remainder
+from stoker.report import remainder, surroundings
 from stoker.report.account import Account
 from stoker.report.blocks import Block, Card, Command, Facts, Part, Shares, Tone, Words
 
 State = Literal["running", "killed", "done", "stopped", "diverged", "oom", "timeout", "failed", "not known"]
-TONES: dict[str, Tone] = {"running": "busy", "done": "good", "stopped": "plain", "not known": "plain"}
+TONES: dict[str, Tone] = {
+    "running": "busy", "starting": "busy", "done": "good", "stopped": "plain", "new": "plain", "not known": "plain",
+}  # fmt: skip
+"""of a state; any other is bad"""
 WORDS = {"oom": "out of memory", "timeout": "out of time"}
 NAMES = {"top1": "top-1", "top5": "top-5"}
 # Parts of a bar below this share are drawn together.
@@ -100,26 +104,27 @@ def numbers(scores: dict[str, Any]) -> dict[str, float]:
     return {name: value for name, value in scores.items() if isinstance(value, int | float)}
 
 
-def score_text(name: str, value: float) -> str:
-    """A score as people read it."""
-    return f"{value:.2f} %" if name in NAMES else f"{value:.4g}"
+def score_texts(scores: dict[str, Any]) -> dict[str, str]:
+    """Scores as people read them, by what people call them; those in percent first."""
+    known = {name: value for name, value in numbers(scores).items() if name not in ("epoch", "step")}
+    ordered = sorted(known, key=lambda name: (name not in NAMES, name))
+    return {NAMES.get(n, n): f"{known[n]:.2f} %" if n in NAMES else f"{known[n]:.4g}" for n in ordered}
 
 
 def result(account: Account) -> Card:
     """The best scores on held-out samples."""
     found = best(account)
-    scores = {name: value for name, value in numbers(found).items() if name not in ("epoch", "step")}
+    scores = score_texts(found)
     if not scores:
         return Card(title="Result", value="none yet", lines=("no evaluation was written down",), is_known=False)
-    main = next((name for name in ("top1", "loss") if name in scores), next(iter(scores)))
-    ordered = sorted(scores, key=lambda name: (name not in NAMES, name))
-    others = [f"{NAMES.get(name, name)} {score_text(name, scores[name])}" for name in ordered if name != main]
+    main = next((name for name in ("top-1", "loss") if name in scores), next(iter(scores)))
+    others = [f"{name} {text}" for name, text in scores.items() if name != main]
     config, epoch = account.evidence.config, found.get("epoch")
     of = f" of {config.train.epochs}" if config is not None else ""
     lines = [", ".join(others)] if others else []
     if isinstance(epoch, int):
         lines.append(f"held out, after epoch {epoch}{of}")
-    return Card(title=f"Best {NAMES.get(main, main)}", value=score_text(main, scores[main]), lines=tuple(lines))
+    return Card(title=f"Best {main}", value=scores[main], lines=tuple(lines))
 
 
 def duration(account: Account) -> Card:
@@ -220,7 +225,7 @@ def where(account: Account) -> Iterator[tuple[str, str]]:
     rows = found.rows[min(found.rows)] if found.rows else ()
     used = rows[-1].device if rows else ""
     if isinstance(gpus, list) and gpus:
-        yield "GPU", gpus_text(gpus) + ("" if not used or used.startswith("cuda") else ", not used")
+        yield "GPU", surroundings.gpus_text(gpus) + ("" if not used or used.startswith("cuda") else ", not used")
     elif used:
         yield "Device", "CPU" if used == "cpu" else used
     if isinstance(cores, dict) and isinstance(cores.get("allotted"), int):
@@ -234,20 +239,6 @@ def where(account: Account) -> Iterator[tuple[str, str]]:
     yield "Software", ", ".join(software(account))
     yield "Started", moment(found.record.attempts[0].started_at) if last is not None and found.record else ""
     yield "Folder", str(account.folder)
-
-
-def gpus_text(gpus: list[Any]) -> str:
-    """The GPUs of a machine, those of one kind together."""
-    known = [gpu for gpu in gpus if isinstance(gpu, dict)]
-    names = [str(gpu.get("name") or "GPU") for gpu in known]
-    sizes = {str(gpu.get("name") or "GPU"): gpu.get("memory_bytes") for gpu in known}
-    texts = []
-    for name in dict.fromkeys(names):
-        size = sizes[name]
-        held = f", {units.bytes_text(size)}" if isinstance(size, int) else ""
-        count = names.count(name)
-        texts.append(f"{count} x {name}{held}" if count > 1 else f"{name}{held}")
-    return "; ".join(texts)
 
 
 def software(account: Account) -> Iterator[str]:
@@ -271,23 +262,27 @@ def moment(at: float) -> str:
 def verdict(account: Account, colours: dict[str, str]) -> tuple[Block, ...]:
     """Where the time went as one bar, and the first thing to do about it."""
     blocks: list[Block] = []
-    large = [share for share in account.verdict.shares if share.share >= LEAST_SHARE]
-    parts = [
-        Part(name=share.bucket, share=share.share, text=units.percent_text(share.share), colour=colours[share.bucket])
-        for share in large
-        if share.bucket in colours
-    ]
-    rest = 1.0 - sum(part.share for part in parts)
-    if parts and rest > 0.0005:
-        parts.append(Part(name="the rest", share=rest, text=units.percent_text(rest), colour=colours["other"]))
-    if parts:
+    if found := parts(account.verdict, colours):
         whole = f"{units.seconds_text(account.verdict.wall_seconds)} in all, the start included"
-        blocks.append(Shares(of=whole, parts=tuple(parts)))
+        blocks.append(Shares(of=whole, parts=found))
     if account.verdict.remedies:
         blocks.append(first(account.verdict.remedies[0]))
     elif account.verdict.limit is not None:
         blocks.append(Words(text="Nothing that Stoker knows of would gain 3 % here."))
     return tuple(blocks)
+
+
+def parts(judged: Verdict, colours: dict[str, str]) -> tuple[Part, ...]:
+    """Where the time went as the parts of a bar; the small ones together."""
+    found = [
+        Part(name=share.bucket, share=share.share, text=units.percent_text(share.share), colour=colours[share.bucket])
+        for share in judged.shares
+        if share.share >= LEAST_SHARE and share.bucket in colours
+    ]
+    rest = 1.0 - sum(part.share for part in found)
+    if found and rest > 0.0005:
+        found.append(Part(name="the rest", share=rest, text=units.percent_text(rest), colour=colours["other"]))
+    return tuple(found)
 
 
 def first(found: Remedy) -> Command:

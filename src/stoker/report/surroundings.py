@@ -45,6 +45,20 @@ def gpu_names(profile: dict[str, Any]) -> list[str]:
     return [text(gpu.get("name")) or "GPU" for gpu in found if isinstance(gpu, dict)]
 
 
+def gpus_text(gpus: list[Any]) -> str:
+    """The GPUs of a machine, those of one kind together."""
+    known = [gpu for gpu in gpus if isinstance(gpu, dict)]
+    names = [str(gpu.get("name") or "GPU") for gpu in known]
+    sizes = {str(gpu.get("name") or "GPU"): gpu.get("memory_bytes") for gpu in known}
+    texts = []
+    for name in dict.fromkeys(names):
+        size = sizes[name]
+        held = f", {units.bytes_text(size)}" if isinstance(size, int) else ""
+        count = names.count(name)
+        texts.append(f"{count} x {name}{held}" if count > 1 else f"{name}{held}")
+    return "; ".join(texts)
+
+
 def cores_of(profile: dict[str, Any]) -> int | None:
     """The cores that a run was allotted."""
     cores = profile.get("cores")

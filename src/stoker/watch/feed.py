@@ -10,6 +10,7 @@ from stoker import lines, locks, records, runs, settings
 from stoker.errors import Problem
 from stoker.machine import evidence
 from stoker.records import LedgerRow, MetricRow, RunRecord
+from stoker.report.account import EVALUATION
 from stoker.runs import Run
 from stoker.watch import glance
 from stoker.watch.board import PART, RUN, Board
@@ -22,7 +23,6 @@ LIST_BYTES = 32 << 10
 RECENT_ROWS = 24
 RECENT_SCORES = 2
 RECENT_EVALUATIONS = 100
-EVALUATION = b'"kind":"eval"'
 # Details of runs that nobody looks at just now, for when somebody does again.
 DETAILS_KEPT = 4
 # What odd files make of code that reads them. Anything else is a bug of ours.

@@ -31,7 +31,7 @@ def time(account: Account) -> Question:
     answer = f"{took} {units.seconds_text(held + down)} from its first start to {end_text(account)}{often}."
     said = [answer, lost_text(account), left_text(account)]
     lines = (*date_lines(account), *again_lines(account))
-    return Question(key="time", asked=TIME, answer=" ".join(filter(None, said)), evidence=lines, chart="ledger_bar")
+    return Question(key="time", asked=TIME, answer=" ".join(filter(None, said)), evidence=lines, chart=None)
 
 
 def end_text(account: Account) -> str:
