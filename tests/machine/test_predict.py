@@ -17,6 +17,26 @@ def test_a_step_on_a_gpu_is_its_parts_one_after_the_other():
     assert seconds(parts) == pytest.approx(0.02 + 0.1 + 0.01 + 0.03 + 0.005)
 
 
+def test_a_gpu_is_never_done_before_its_work_has_come():
+    assert seconds({"launch_seconds": 0.09}) == pytest.approx(0.1)
+    late = predict.step(costs(launch_seconds=0.16, optimizer_seconds=0.02, host_seconds=0.01), job())
+    assert (late.seconds, late.host_seconds) == (pytest.approx(0.17), pytest.approx(0.05))
+    assert late.compute_seconds == pytest.approx(0.1)
+    assert seconds({"launch_seconds": 0.16}, atoms=2) == pytest.approx(0.32), "each atom has work of its own"
+    assert predict.without(costs(launch_seconds=0.16), job())["launches"] == pytest.approx(0.1)
+
+
+def test_a_gpu_that_waited_for_its_work_takes_less_for_each_sample_and_no_less_for_a_smaller_batch():
+    parts = {"atom_seconds": 0.02, "sample_seconds": 0.0008, "transfer_sample_seconds": 1e-4, "optimizer_seconds": 0.01}
+    found = predict.told_apart(costs(**parts), 100, pure_seconds=0.06, launch_seconds=0.11)
+    assert predict.step(found, job()).seconds == pytest.approx(0.12), "as it was measured"
+    assert predict.step(found, job(batch=50)).seconds == pytest.approx(0.12)
+    assert found.sample_seconds == pytest.approx(0.0004) and found.atom_seconds == pytest.approx(0.01)
+    busy = predict.told_apart(costs(**parts), 100, pure_seconds=0.12, launch_seconds=0.09)
+    assert busy == costs(**parts, launch_seconds=0.09)
+    assert predict.step(busy, job(batch=50)).seconds == pytest.approx(0.09)
+
+
 def test_decoding_beside_a_gpu_costs_nothing_until_it_takes_longer():
     assert seconds({"decode_sample_seconds": 0.004}) == pytest.approx(0.1)
     assert seconds({"decode_sample_seconds": 0.008}) == pytest.approx(0.2)

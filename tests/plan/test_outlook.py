@@ -104,10 +104,12 @@ def test_a_target_is_answered_for_each_machine() -> None:
 
 def test_without_a_gpu_here_a_layer_takes_its_launch_elsewhere() -> None:
     run = prospect()
-    tiny = replace(run.probe, costs=(replace(COSTS, device="cpu"),), memory_bytes=None, flops_per_sample=1e6)
+    costs = replace(COSTS, device="cpu", decode_sample_seconds=0.0001)
+    tiny = replace(run.probe, costs=(costs,), memory_bytes=None, flops_per_sample=1e6)
     run = replace(run, probe=tiny, here=replace(HERE, device="cpu", gpu=None, gpu_memory_bytes=None))
     one = outlook.planned(run, Ask(machines=("p5.4xlarge",))).forecasts[0]
-    assert one.parts.compute_seconds == pytest.approx(100 * 90e-6, rel=0.01)
+    assert one.parts.seconds == pytest.approx(100 * 90e-6, rel=0.01)
+    assert one.limit == "launches"
 
 
 @pytest.mark.parametrize(("text", "rate"), [("100mbit", 12.5e6), ("1 gbit/s", 125e6), ("10Gbit", 1.25e9), ("", None)])

@@ -2,17 +2,20 @@
 
 import json
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from stoker import api, cli
 from stoker.plan import asking, probing
 from stoker.records import LedgerRow, read_lines
 from stoker.runs import Run
+from stoker.tasks.classify import Classify
 
 SMALL = {"batch": 4, "epochs": 1, "eval_epochs": 4, "log_steps": 5}
 FORECAST = {
@@ -77,6 +80,21 @@ def test_photos_that_take_longer_to_decode_than_the_network_to_learn_from_limit_
     assert 24 * costs.decode_sample_seconds > costs.atom_seconds + 24 * costs.sample_seconds
     assert plan.forecasts[0].limit == "decode"
     assert plan.forecasts[0].slowdown > 1.2
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no GPU that torch can use")
+def test_a_thread_that_comes_late_with_a_gpus_work_is_a_floor_and_not_the_gpus_time(
+    quick: dict[str, Any], dial_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = {**quick, **SMALL, "batch": 64, "model": "torchvision/resnet18", "resolution": 64, "device": "cuda"}
+    before = api.plan(**values, data=str(dial_folder), show=False).probe.costs[0]
+    loss = Classify.loss
+    monkeypatch.setattr(Classify, "loss", lambda *given: time.sleep(0.05) or loss(*given))
+    after = api.plan(**values, data=str(dial_folder), show=False).probe.costs[0]
+    assert 0.001 < before.launch_seconds < 0.04 and 0.05 < after.launch_seconds < 0.1
+    works = [costs.atom_seconds + 64 * costs.sample_seconds for costs in (before, after)]
+    assert works[1] == pytest.approx(works[0], rel=0.2)
 
 
 def words(quick: dict[str, Any], data: Path) -> list[str]:

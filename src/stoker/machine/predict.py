@@ -70,6 +70,8 @@ class Costs:
     host_seconds: float
     """of a step: the time between the parts"""
     gradient_bytes: int
+    launch_seconds: float = 0.0
+    """of the host, to hand an atom's work to a GPU, which does that of the atom before meanwhile"""
     crowding: float = CROWDING
     """seconds that a step takes longer for each second of decoding by one thread, where the network uses all cores"""
     spread: float = SURE
@@ -108,6 +110,7 @@ class Step:
     optimizer_seconds: float
     transfer_seconds: float
     host_seconds: float
+    """between the parts, and waiting for work to come"""
     input_seconds: float
     """how long the decode threads need for a step's samples, with nothing else to do"""
     comm_seconds: float
@@ -133,7 +136,10 @@ def step(costs: Costs, job: Job) -> Step:
     # Only the last atom's backward pass has an exchange beside it.
     hidden = BACKWARD_SHARE * compute / mine if job.is_overlapped else 0.0
     exposed = max(comm - hidden, 0.0)
-    device = transfer + compute + costs.optimizer_seconds + exposed
+    work = transfer + compute + costs.optimizer_seconds
+    # A GPU is never done before the last of its work has come.
+    late = max(mine * costs.launch_seconds - work, 0.0)
+    device = work + late + exposed
     decode, read = samples * costs.decode_sample_seconds, samples * costs.read_sample_seconds
     beside = with_input(
         costs, job, device_seconds=device, idle_seconds=exposed, decode_seconds=decode, read_seconds=read
@@ -143,7 +149,7 @@ def step(costs: Costs, job: Job) -> Step:
         compute_seconds=compute,
         optimizer_seconds=costs.optimizer_seconds,
         transfer_seconds=transfer,
-        host_seconds=costs.host_seconds,
+        host_seconds=costs.host_seconds + late,
         input_seconds=(decode + read) / hands(job),
         comm_seconds=comm,
         exposed_comm_seconds=exposed,
@@ -190,13 +196,27 @@ def calibrated(costs: Costs, job: Job, *, seconds: float) -> Costs:
     return dataclasses.replace(costs, crowding=min(max(crowding, LEAST_CROWDING), MOST_CROWDING))
 
 
+def told_apart(costs: Costs, samples: int, *, pure_seconds: float, launch_seconds: float) -> Costs:
+    """Costs of steps with one atom on a GPU, in which its work takes what it does when it has all come before.
+
+    The steps that were measured took as long as that, or as the host needs to hand the work over if that is longer.
+    """
+    taken = costs.atom_seconds + costs.optimizer_seconds
+    taken += samples * (costs.sample_seconds + costs.transfer_sample_seconds)
+    if launch_seconds <= pure_seconds:
+        return dataclasses.replace(costs, launch_seconds=launch_seconds)
+    names = ("atom_seconds", "sample_seconds", "optimizer_seconds", "transfer_sample_seconds")
+    less = {name: getattr(costs, name) * min(pure_seconds / taken, 1.0) for name in names}
+    return dataclasses.replace(costs, **less, launch_seconds=max(taken, pure_seconds))
+
+
 # What a step could have for nothing, and the costs that are it.
 FREE = {
     "decode": ("decode_sample_seconds",),
     "disk": ("read_sample_seconds",),
     "compute": ("atom_seconds", "sample_seconds", "optimizer_seconds"),
     "copies": ("transfer_sample_seconds",),
-    "launches": ("host_seconds",),
+    "launches": ("host_seconds", "launch_seconds"),
 }
 
 

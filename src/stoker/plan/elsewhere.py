@@ -11,7 +11,6 @@ from stoker.machine import forecast as forecasts
 from stoker.machine import price, transfer
 from stoker.machine.catalogue import Catalogue, GpuSpec, Instance
 from stoker.machine.forecast import Forecast, Leg
-from stoker.machine.predict import Costs
 from stoker.plan.prospect import Ask, Crew, Prospect, job_of, labelled, memory_of, rest_of
 
 # What it takes to give a GPU the work of a layer, forward, backward and update: at least, likely and at most.
@@ -90,9 +89,8 @@ def moved(run: Prospect, known: Catalogue, crew: Crew, spec: GpuSpec, instance: 
         low, likely, high = there.low, there.likely, there.high
         if here.gpu is None:
             # A CPU has no work to wait for, a GPU has: it is given so much a layer at least.
-            size = stage.batch / job_of(run, stage, crew).atoms
             low, likely, high = (
-                launched(costs, probe.layers * seconds, size)
+                dataclasses.replace(costs, launch_seconds=probe.layers * seconds)
                 for costs, seconds in zip((low, likely, high), LAUNCH_SECONDS, strict=True)
             )
         changed = ("processes", "link") if crew.world > 1 else ()
@@ -103,11 +101,6 @@ def moved(run: Prospect, known: Catalogue, crew: Crew, spec: GpuSpec, instance: 
         legs.append(leg)
         ratio, note = there.ratio.likely, there.note
     return Moved(legs=legs, ratio=ratio, note=note)
-
-
-def launched(costs: Costs, seconds: float, size: float) -> Costs:
-    """Costs in which an atom of so many samples takes so many seconds at least."""
-    return dataclasses.replace(costs, atom_seconds=max(costs.atom_seconds, seconds - costs.sample_seconds * size))
 
 
 def terms_of(run: Prospect, legs: Sequence[Leg]) -> price.Terms:

@@ -84,7 +84,8 @@ class Meter:
             stage, large, threads=min(job.threads, job.cores), seconds=min(seconds / 3, LOADER_SECONDS)
         )
         known = replace(
-            fitted(taken, large, share), device=self.device.type, compute_threads=job.compute_threads,
+            self.launched(fitted(taken, large, share), stage, large),
+            device=self.device.type, compute_threads=job.compute_threads,
             decode_sample_seconds=decode, read_sample_seconds=read,
             gradient_bytes=dist.sent_bytes(self.trial.state.network, "off"),
         )  # fmt: skip
@@ -102,11 +103,24 @@ class Meter:
             for samples in (small, large) if rounds > 1 else (small,):
                 self.burst(samples, stage.resolution, 1)
             pairs = [
-                [self.burst(samples, stage.resolution, steps)["compute"] for samples in (large, small)]
-                for _ in range(rounds)
+                [self.alone(samples, stage.resolution, steps) for samples in (large, small)] for _ in range(rounds)
             ]
         whole, less = (statistics.median(each) for each in zip(*pairs, strict=True))
         return float(min(max(1 - (whole - less) / (large - small) * large / whole, 0.0), 1.0))
+
+    def alone(self, samples: int, resolution: int, steps: int) -> float:
+        """Forward and backward by themselves: a GPU does not wait for its work to come meanwhile."""
+        found = self.trial.held(samples, resolution)
+        return (found or self.burst(samples, resolution, steps))["compute"]
+
+    def launched(self, costs: Costs, stage: Stage, samples: int) -> Costs:
+        """The costs with what a GPU does told apart from its wait for work to come."""
+        held = [one for _ in range(ROUNDS) if (one := self.trial.held(samples, stage.resolution)) is not None]
+        if not held:
+            return costs
+        launch = statistics.median(self.trial.launch_seconds(samples, stage.resolution) for _ in range(ROUNDS))
+        pure = statistics.median(sum(one.values()) for one in held)
+        return predict.told_apart(costs, samples, pure_seconds=pure, launch_seconds=launch)
 
     def input_costs(self, stage: Stage, samples: int, *, threads: int, seconds: float) -> tuple[float, float]:
         """Seconds of a thread for a sample, decoding and reading, with nothing else to do."""
@@ -216,6 +230,7 @@ def measured(meter: Meter, *, seconds: float, steps: int) -> Probe:
     atom = atom_of(config, last)
     forward = replace(
         costs[-1], atom_seconds=0.0, optimizer_seconds=0.0, transfer_sample_seconds=0.0, host_seconds=0.0,
+        launch_seconds=0.0,
         sample_seconds=trial.score_seconds(atom, config.image.eval_resolution or config.image.resolution),
     )  # fmt: skip
     with untuned():

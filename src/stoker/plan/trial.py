@@ -24,6 +24,8 @@ from stoker.train.ledger import Ledger
 from stoker.train.site import Site, settle
 
 RATE = 1e-6
+# A GPU is held back for a step so many times, each time for longer, until all its work has come meanwhile.
+HOLDS = 4
 
 
 class Ready:
@@ -47,8 +49,9 @@ class Trial:
     def __init__(self, config: Config, task: Task, data: Dataset, device: torch.device) -> None:
         self.config, self.task, self.data, self.device = config, task, data, device
         self.clock = Ledger()
-        if device.type == "cuda":
-            self.clock.follow(marks.Stream(device))
+        self.marks = marks.Stream(device) if device.type == "cuda" else None
+        if self.marks is not None:
+            self.clock.follow(self.marks)
         self._folder = tempfile.TemporaryDirectory(prefix="stoker-trial-")
         alone = dist.World()
         self.site = Site(
@@ -95,6 +98,26 @@ class Trial:
     def synthetic(self, samples: int, resolution: int, steps: int) -> dict[str, float]:
         """Steps on a batch that is there already: what the network takes by itself."""
         return self.burst(cast(Loader, Ready(self.made(samples, resolution))), steps)
+
+    def held(self, samples: int, resolution: int) -> dict[str, float] | None:
+        """A step on a GPU that begins when all its work has come. None on a CPU, and where that can't be had."""
+        if self.marks is None:
+            return None
+        for _ in range(HOLDS):
+            self.marks.forget()
+            self.marks.hold()
+            found = self.synthetic(samples, resolution, 1)
+            if self.marks.pure_seconds is not None:
+                return {bucket: found[bucket] for bucket in marks.WORK}
+        return None
+
+    def launch_seconds(self, samples: int, resolution: int) -> float:
+        """The training thread's time to hand a step's work to an idle GPU; 0 on a CPU, which does it at once."""
+        if self.marks is None:
+            return 0.0
+        self.marks.forget()
+        self.synthetic(samples, resolution, 1)
+        return self.marks.host_seconds
 
     def score_seconds(self, samples: int, resolution: int) -> float:
         """How long an evaluation takes for a sample that is there already."""

@@ -44,12 +44,13 @@ class Stream:
         # Kept: asking for it costs more than a mark. Backward passes run on the stream of their forward pass.
         self._stream = torch.cuda.current_stream(device)
         self.pure_seconds: float | None = None
+        self.host_seconds = 0.0
+        """what the training thread took for the last step's work"""
         self._marks: collections.deque[Mark] = collections.deque()
         self._counted: collections.deque[Passed] = collections.deque()
         self._free: list[torch.cuda.Event] = []
         self._until_held = FIRST_HELD
         self._step_at = time.perf_counter()
-        self._host_seconds = 0.0
         self._patience = 2.0
         self._is_held = False
         self._held_seconds = 0.0
@@ -100,14 +101,18 @@ class Stream:
             return
         self._until_held = HELD_EVERY
         self._put("other", now)
-        torch.cuda._sleep(int(min(self._patience * self._host_seconds + 0.002, LONGEST_HOLD_SECONDS) * CLOCK))
+        torch.cuda._sleep(int(min(self._patience * self.host_seconds + 0.002, LONGEST_HOLD_SECONDS) * CLOCK))
         self._is_held = True
         self._put("other", now)
+
+    def hold(self) -> None:
+        """Hold the GPU back in the next step."""
+        self._until_held = 0
 
     def end_step(self) -> None:
         """Say that the step ends at the last mark."""
         self._marks[-1].ends_step = True
-        self._host_seconds = time.perf_counter() - self._step_at
+        self.host_seconds = time.perf_counter() - self._step_at
         if not self._is_held:
             return
         self._is_held = False
