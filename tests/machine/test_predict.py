@@ -1,3 +1,5 @@
+import dataclasses
+
 import pytest
 
 from stoker.machine import predict
@@ -32,9 +34,28 @@ def test_a_gpu_that_waited_for_its_work_takes_less_for_each_sample_and_no_less_f
     assert predict.step(found, job()).seconds == pytest.approx(0.12), "as it was measured"
     assert predict.step(found, job(batch=50)).seconds == pytest.approx(0.12)
     assert found.sample_seconds == pytest.approx(0.0004) and found.atom_seconds == pytest.approx(0.01)
-    busy = predict.told_apart(costs(**parts), 100, pure_seconds=0.12, launch_seconds=0.09)
-    assert busy == costs(**parts, launch_seconds=0.09)
-    assert predict.step(busy, job(batch=50)).seconds == pytest.approx(0.09)
+    busy = predict.told_apart(costs(**parts), 100, pure_seconds=0.12, launch_seconds=0.08)
+    assert busy == costs(**parts, launch_seconds=0.08)
+    assert predict.step(busy, job(batch=50)).seconds == pytest.approx(0.08)
+    both = predict.told_apart(costs(**parts), 100, pure_seconds=0.119, launch_seconds=0.1)
+    assert both.launch_seconds == pytest.approx(0.1), "its work came in time"
+
+
+def test_what_a_step_takes_longer_is_put_where_it_belongs():
+    """Of a step that takes 0.11 s longer than its parts say."""
+    for given, name, seconds_there in (
+        ({"decode_sample_seconds": 0.008}, "decode_sample_seconds", 0.008 * 0.31 / 0.2),
+        ({"launch_seconds": 0.02}, "host_seconds", 0.11),
+        ({"launch_seconds": 0.09}, "launch_seconds", 0.21),
+        ({"launch_seconds": 0.15}, "launch_seconds", 0.26),
+        ({"device": "cpu"}, "atom_seconds", 0.11),
+    ):
+        before = costs(**given)
+        took = predict.step(before, job()).seconds + 0.11
+        found = predict.calibrated(before, job(), seconds=took)
+        assert predict.step(found, job()).seconds == pytest.approx(took)
+        assert getattr(found, name) == pytest.approx(seconds_there)
+        assert dataclasses.replace(found, **{name: getattr(before, name)}) == before
 
 
 def test_decoding_beside_a_gpu_costs_nothing_until_it_takes_longer():

@@ -13,6 +13,9 @@ THREAD_SCALING = 0.91
 CROWDING = 1.45
 CROWDING_SCALING = 0.65
 LEAST_CROWDING, MOST_CROWDING = 0.3, 4.0
+# Launches vary by a fifth from step to step (H200, docs/log.md), so a GPU waits for some when they take nearly as long
+# as its work.
+NEAR, CLEAR = 0.75, 1.02
 # The backward pass, of a step's arithmetic: two products for each one of the forward pass.
 BACKWARD_SHARE = 2 / 3
 # How sure a prediction is, as a share of it: as probed, and for each thing that differs from the probe.
@@ -184,16 +187,24 @@ def calibrated(costs: Costs, job: Job, *, seconds: float) -> Costs:
     crowded = dataclasses.replace(costs, crowding=0.0)
     slope = found.seconds - step(crowded, job).seconds
     if slope <= 0:
-        surplus = max(seconds - found.seconds, 0.0)
-        if costs.device != "cpu":
-            return dataclasses.replace(costs, host_seconds=costs.host_seconds + surplus)
-        # A CPU has no launches: memory that all its cores share makes slower what takes longest.
-        if found.exposed_input_seconds > 0:
-            slower = seconds / found.seconds if surplus else 1.0
-            return dataclasses.replace(costs, decode_sample_seconds=costs.decode_sample_seconds * slower)
-        return dataclasses.replace(costs, atom_seconds=costs.atom_seconds + surplus)
+        return slower(costs, found, surplus=max(seconds - found.seconds, 0.0))
     crowding = costs.crowding * (1 + (seconds - found.seconds) / slope)
     return dataclasses.replace(costs, crowding=min(max(crowding, LEAST_CROWDING), MOST_CROWDING))
+
+
+def slower(costs: Costs, found: Step, *, surplus: float) -> Costs:
+    """The costs with what a step took longer than was found, put where it belongs."""
+    # Memory that all cores share makes slower what takes longest.
+    if found.exposed_input_seconds > 0:
+        factor = 1 + surplus / found.seconds
+        return dataclasses.replace(costs, decode_sample_seconds=costs.decode_sample_seconds * factor)
+    if costs.device == "cpu":
+        return dataclasses.replace(costs, atom_seconds=costs.atom_seconds + surplus)
+    late = found.host_seconds - costs.host_seconds
+    work = found.compute_seconds + found.transfer_seconds + found.optimizer_seconds
+    if surplus and costs.launch_seconds > NEAR * work:
+        return dataclasses.replace(costs, launch_seconds=work + late + surplus)
+    return dataclasses.replace(costs, host_seconds=costs.host_seconds + surplus)
 
 
 def told_apart(costs: Costs, samples: int, *, pure_seconds: float, launch_seconds: float) -> Costs:
@@ -203,11 +214,12 @@ def told_apart(costs: Costs, samples: int, *, pure_seconds: float, launch_second
     """
     taken = costs.atom_seconds + costs.optimizer_seconds
     taken += samples * (costs.sample_seconds + costs.transfer_sample_seconds)
-    if launch_seconds <= pure_seconds:
+    if launch_seconds <= NEAR * pure_seconds:
         return dataclasses.replace(costs, launch_seconds=launch_seconds)
     names = ("atom_seconds", "sample_seconds", "optimizer_seconds", "transfer_sample_seconds")
     less = {name: getattr(costs, name) * min(pure_seconds / taken, 1.0) for name in names}
-    return dataclasses.replace(costs, **less, launch_seconds=max(taken, pure_seconds))
+    waited = taken > CLEAR * pure_seconds
+    return dataclasses.replace(costs, **less, launch_seconds=taken if waited else min(launch_seconds, taken))
 
 
 # What a step could have for nothing, and the costs that are it.
