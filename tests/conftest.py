@@ -7,6 +7,12 @@ from stoker.data import dials
 from tests.report.browser import browser
 
 __all__ = ["browser"]
+SLOW = ("tests/rules/test_docs.py", "tests/test_examples.py", "tests/whole/")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes long comes first: several processes share the tests, and none shall be left with it at the end."""
+    items.sort(key=lambda item: not item.nodeid.startswith(SLOW))
 
 
 @pytest.fixture(autouse=True)

@@ -76,13 +76,21 @@ def test_what_a_kill_left_half_written_is_removed() -> None:
     run = runs.create(Path("run"), Config(), resumed_from=None)
     (run.checkpoints / ".00000003.tmp").mkdir()
     (run.folder / ".record.json.77.tmp").write_text("{")
+    run.exhibits.mkdir()
+    (run.exhibits / ".given.json.77.tmp").write_text("{")
     run.events.write_text('{"whole": 1}\n{"to')
+    run.ledger.write_text('{"torn from the first')
+    run.gauges_of(0).write_text("")
     runs.tidy(run)
     assert run.events.read_text() == '{"whole": 1}\n'
+    assert run.ledger.read_text() == run.gauges_of(0).read_text() == ""
     assert sorted(p.name for p in run.folder.rglob("*")) == [
         "checkpoints",
         "config.json",
         "events.jsonl",
+        "exhibits",
+        "gauges.jsonl",
+        "ledger.jsonl",
         "record.json",
     ]
 

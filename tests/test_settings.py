@@ -91,3 +91,10 @@ def test_only_identity_settings_count_as_a_difference() -> None:
 
 def test_every_value_of_the_config_survives_json() -> None:
     assert json.loads(settings.as_json(Config()))["version"] == 1
+
+
+def test_settings_of_another_version_are_refused(tmp_path: Path):
+    (tmp_path / "config.json").write_text(settings.as_json(Config()).replace('"version": 1', '"version": 2'))
+    with pytest.raises(Problem) as caught:
+        settings.read_file(tmp_path / "config.json", Config())
+    assert "holds version 2 of its settings; this Stoker reads 1" in caught.value.what

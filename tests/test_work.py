@@ -1,5 +1,6 @@
 """What must hold before training."""
 
+import importlib.metadata
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,3 +38,9 @@ def test_a_sample_of_the_data_is_judged_with_the_slack_a_sample_needs(
         else:
             with pytest.raises(Problem, match="12 of 100 samples tried"):
                 work.try_samples(config, cut)
+
+
+def test_packages_are_listed_with_the_versions_that_are_imported() -> None:
+    found = work.installed()
+    for name in ("torch", "numpy", "pillow", "typing-extensions", "stoker"):
+        assert found[name] == importlib.metadata.version(name)

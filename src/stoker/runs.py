@@ -157,21 +157,39 @@ def full(path: Path, error: OSError, *, size: int | None = None) -> Problem:
 
 def tidy(run: Run) -> None:
     """Remove what a kill left half-written: temporary files, and the torn last line of a file of lines."""
-    for left in (*run.folder.glob(".*.tmp"), *run.checkpoints.glob(".*.tmp"), *run.checkpoints.glob(".*.old")):
+    places = (run.folder, run.checkpoints, run.exhibits)
+    for left in (*(one for place in places for one in place.glob(".*.tmp")), *run.checkpoints.glob(".*.old")):
         shutil.rmtree(left) if left.is_dir() else left.unlink()
     for path in (*run.folder.glob("ledger*.jsonl"), *run.folder.glob("gauges*.jsonl"), run.events):
-        text = path.read_bytes() if path.exists() else b""
-        if text and not text.endswith(b"\n"):
+        if path.exists() and is_torn(path):
+            text = path.read_bytes()
             write_whole(path, text[: text.rfind(b"\n") + 1])
+
+
+def is_torn(path: Path) -> bool:
+    """Whether a file of lines ends within one."""
+    with open(path, "rb") as file:
+        if not file.seek(0, os.SEEK_END):
+            return False
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) != b"\n"
 
 
 def cut_metrics(run: Run, *, step: int, evaluated: int) -> None:
     """Drop what a killed process had written beyond the checkpoint that training goes on from."""
-    if not run.metrics.exists():
-        return
-    rows = records.read_lines(run.metrics, MetricRow)
-    kept = [row for row in rows if row.step <= step and (row.kind == "train" or row.epoch <= evaluated)]
-    write_whole(run.metrics, "".join(records.line(row) + "\n" for row in kept))
+    text = run.metrics.read_bytes() if run.metrics.exists() else b""
+    end = text.rfind(b"\n") + 1
+    while end:
+        # Lines are in the order of steps: what is before one that is kept is kept as well.
+        begin = text.rfind(b"\n", 0, end - 1) + 1
+        rows = records.parsed([text[begin:end].decode(errors="replace")], MetricRow, run.metrics)
+        if any(row.step <= step and (row.kind == "train" or row.epoch <= evaluated) for row in rows):
+            break
+        end = begin
+    if end < len(text):
+        with open(run.metrics, "r+b") as file:
+            file.truncate(end)
+            os.fsync(file.fileno())
 
 
 def read_config(run: Run) -> Config:

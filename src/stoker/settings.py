@@ -15,6 +15,8 @@ from stoker.config import Config
 from stoker.config.stages import parsed
 from stoker.errors import Problem
 
+VERSION = 1
+
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
@@ -93,6 +95,9 @@ def overlaid(config: Config, values: Mapping[str, Any], *, where: str) -> Config
     changed: dict[str, Any] = {}
     for group, items in values.items():
         if group == "version":
+            if items != VERSION:
+                fix = "use the Stoker that wrote it: the version is in the run's code.json"
+                raise Problem(f"{where} holds version {items} of its settings; this Stoker reads {VERSION}", fix=fix)
             continue
         if group in parts and not isinstance(items, Mapping):
             raise Problem(f"{where}: {group} is a group of settings", fix=f"write [{group}] and below it name = value")
@@ -196,4 +201,4 @@ def kind_text(kind: Any) -> str:
 def as_json(config: Config) -> str:
     """A config as the text of config.json."""
     assert is_dataclass(config)
-    return json.dumps({"version": 1, **asdict(config)}, indent=1)
+    return json.dumps({"version": VERSION, **asdict(config)}, indent=1)

@@ -7,6 +7,7 @@ import json
 import math
 import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -218,8 +219,20 @@ def code() -> dict[str, Any]:
         "version": importlib.metadata.version("stoker"),
         "commit": git("rev-parse", "HEAD") if is_ours else None,
         "diff": git("diff", "HEAD") if is_ours else None,
-        "packages": {d.name: d.version for d in importlib.metadata.distributions()},
+        "packages": installed(),
     }
+
+
+def installed() -> dict[str, str]:
+    """Packages and their versions, by the names of their folders: to read what is in hundreds takes half a second."""
+    found: dict[str, str] = {}
+    for place in reversed(sys.path):
+        folder = Path(place)
+        for path in (*folder.glob("*.egg-info"), *folder.glob("*.dist-info")):
+            name, *version = path.stem.split("-")
+            if version:
+                found[name.replace("_", "-").lower()] = version[0]
+    return dict(sorted(found.items()))
 
 
 def verdict_on(error: BaseException) -> tuple[Status, BaseException]:

@@ -15,6 +15,7 @@ from tests.whole import hosts
 
 MIB = 2**20
 SIZES = (4096, 65536, MIB, 16 * MIB)
+pytestmark = pytest.mark.alone
 
 
 def linked(folder: Path, keys: list[str]) -> list[dict[str, Any]]:

@@ -24,6 +24,7 @@ from tests.whole import hosts
 from tests.whole.hosts import Hosts
 
 MBIT = 1e6 / 8
+pytestmark = pytest.mark.alone
 # A shell that starts the tests in the background has its children ignore Ctrl-C.
 SERVE = (
     "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"

@@ -17,6 +17,8 @@ from stoker.train import evaluation, ledger
 from stoker.train.ledger import Ledger
 from stoker.train.saves import Saves
 
+pytestmark = pytest.mark.alone
+
 
 class Slowed:
     """A function with a delay planted in some of its calls, and how long it then took, all in all."""

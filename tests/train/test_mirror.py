@@ -31,7 +31,9 @@ def trained(folder: Path, *steps: int, config: Config | None = None) -> Run:
         runs.update_record(run, fixed={"atoms": 2}, status="running")
         runs.write_whole(run.classes, '["cat", "dog"]')
         runs.append_line(run.events, Event(at=1.0, kind="x", what="y"))
-        runs.append_line(run.ledger_of(1), Event(at=1.0, kind="x", what="y"))
+        for path in (run.ledger_of(1), run.gauges_of(0)):
+            runs.append_line(path, Event(at=1.0, kind="x", what="y"))
+        runs.write_whole(run.plan, "{}")
     for step in steps:
         runs.append_line(run.metrics, row(step))
         saved(run, step)
@@ -64,6 +66,23 @@ def test_a_run_comes_back_from_its_mirror_on_a_new_machine(run: Run) -> None:
     assert texts(back) == texts(run)
     assert checkpoint.steps(back) == [2, 1] and checkpoint.newest_whole(back) == 2
     assert checkpoint.read(checkpoint.find(back, "best")) == FILES
+
+
+def pictures(run: Run) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in run.exhibits.iterdir()}
+
+
+def test_what_a_run_shows_comes_to_the_mirror_when_it_ends_and_back_from_it(run: Run) -> None:
+    there = mirrored(run)
+    run.exhibits.mkdir()
+    for name in ("given.json", "given-0.jpg", "given-1.jpg"):
+        (run.exhibits / name).write_text(name)
+    mirror.to_mirror(run, MIRROR, None)
+    (run.exhibits / "given-1.jpg").unlink()
+    mirror.to_mirror(run, MIRROR, None)
+    assert pictures(there) == pictures(run) == {"given.json": b"given.json", "given-0.jpg": b"given-0.jpg"}
+    mirror.from_mirror(ELSEWHERE, MIRROR)
+    assert pictures(Run(ELSEWHERE)) == pictures(run)
 
 
 def test_a_run_that_is_not_in_the_mirror_begins_as_ever(run: Run) -> None:

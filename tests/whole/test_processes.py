@@ -1,8 +1,10 @@
 """Two processes are one: the same samples in the same steps, and the same weights but for the order of additions."""
 
 import json
+import signal
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,60 +17,80 @@ from stoker.config import Config
 from stoker.records import LedgerRow, MetricRow
 from stoker.runs import Run
 
-from . import visits
+from . import many
+from .doomed import Start
+from .many import Traits
 
-BATCH = 16
+THREE = {"atoms": 3, "epochs": 1, "checkpoint_steps": 3}
+# What each run changes of the settings of all: two atoms a step.
+CHANGES: dict[str, dict[str, Any]] = {
+    "one": {}, "two": {}, "two, then one": {}, "three": THREE, "three, killed": THREE, "too many": {},
+}  # fmt: skip
+STARTS: list[tuple[str, dict[str, Any]]] = [
+    ("one", {}),
+    ("two", {"processes": 2}),
+    ("two, then one", {"processes": 2, "moment": "after-update", "count": 6, "rank": 1}),
+    ("two, then one", {}),
+    ("three", {"processes": 3}),
+    ("three, killed", {"processes": 3, "moment": "after-update", "count": 4, "rank": 2}),
+    ("three, killed", {"processes": 3}),
+    ("too many", {"processes": 3}),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ends:
+    """Where the runs are, and the exit codes of each start."""
+
+    folder: Path
+    codes: dict[str, list[list[int]]]
+
+    def run(self, name: str) -> Run:
+        return Run(self.folder / name)
 
 
 @pytest.fixture(scope="module")
-def one(dial_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of one process with two atoms a step."""
-    folder = tmp_path_factory.mktemp("one") / "run"
-    runs.create(folder, config(dial_folder), resumed_from=None)
-    train(folder, processes=1)
-    return folder
+def ends(dial_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Ends:
+    """All runs of these tests that need no launcher, one after another: libraries are loaded once."""
+    folder = tmp_path_factory.mktemp("processes")
+    for name, changes in CHANGES.items():
+        runs.create(folder / name, settings.with_values(config(dial_folder), changes), resumed_from=None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        found = many.started(*((Start(folder=str(folder / name), **how), Traits()) for name, how in STARTS))
+    codes: dict[str, list[list[int]]] = {}
+    for (name, _), one in zip(STARTS, found, strict=True):
+        codes.setdefault(name, []).append(one)
+    return Ends(folder=folder, codes=codes)
 
 
 def config(data: Path) -> Config:
     return api.configured(
-        model="timm/test_resnet", resolution=32, batch=BATCH, epochs=2, log_steps=2, crop_scale=(0.6, 1.0), lr=0.05,
+        model="timm/test_resnet", resolution=32, batch=16, epochs=2, log_steps=2, crop_scale=(0.6, 1.0), lr=0.05,
         report=False,
         device="cpu", compute_threads=1, threads=1, data=str(data), atoms=2, checkpoint_steps=4, last_step="keep",
     )  # fmt: skip
 
 
-def train(folder: Path, *, processes: int, kill_after: int | None = None) -> int:
-    script = [visits.__file__, str(folder), str(folder.parent / "visits")]
-    words = [*script, str(kill_after)] if kill_after else script
-    launcher = (
-        ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)] if processes > 1 else []
-    )
-    done = subprocess.run([sys.executable, *launcher, *words], capture_output=True, text=True)
-    assert kill_after or done.returncode == 0, done.stderr[-3000:]
-    return done.returncode
-
-
-def seen(folder: Path) -> dict[tuple[int, int], list[int]]:
+def seen(run: Run) -> dict[tuple[int, int], set[int]]:
     """The samples at each (epoch, position), over all processes; a step redone after a kill must be the same."""
-    found: dict[tuple[int, int], list[int]] = {}
-    for file in folder.parent.glob("visits.*"):
-        for row in map(json.loads, file.read_text().splitlines()):
-            for position, sample in zip(row["positions"], row["samples"], strict=True):
-                place = found.setdefault((row["epoch"], position), [])
-                if sample not in place:
-                    place.append(sample)
+    found: dict[tuple[int, int], set[int]] = {}
+    for file in run.folder.parent.glob(f"{run.folder.name}.seen.*"):
+        for kind, epoch, positions, samples in map(json.loads, file.read_text().splitlines()):
+            for position, sample in zip(positions, samples, strict=True) if kind == "train" else ():
+                found.setdefault((epoch, position), set()).add(sample)
     return found
 
 
-def weights(folder: Path) -> dict[str, torch.Tensor]:
-    return load_file(checkpoint.find(Run(folder), "latest") / checkpoint.MODEL)
+def weights(run: Run) -> dict[str, torch.Tensor]:
+    return load_file(checkpoint.find(run, "latest") / checkpoint.MODEL)
 
 
-def scores(folder: Path) -> list[dict[str, Any]]:
-    return [row.scores for row in records.read_lines(Run(folder).metrics, MetricRow)]
+def scores(run: Run) -> list[dict[str, Any]]:
+    return [row.scores for row in records.read_lines(run.metrics, MetricRow)]
 
 
-def assert_alike(a: Path, b: Path) -> None:
+def assert_alike(a: Run, b: Run) -> None:
     assert seen(a) == seen(b)
     assert all(len(samples) == 1 for samples in seen(a).values())
     mine, other = weights(a), weights(b)
@@ -80,48 +102,33 @@ def assert_alike(a: Path, b: Path) -> None:
         assert left["loss"] == pytest.approx(right["loss"], rel=1e-3)
 
 
-def test_two_processes_train_as_one_does(one: Path, dial_folder: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "two"
-    runs.create(folder, config(dial_folder), resumed_from=None)
-    train(folder, processes=2)
-    assert_alike(one, folder)
-    assert len({position for _, position in seen(folder)}) == 120, "a kept last step shows every sample"
-    rows = records.read_lines(Run(folder).ledger_of(1), LedgerRow)
+def test_two_processes_train_as_one_does(ends: Ends) -> None:
+    assert ends.codes["one"] == [[0]] and ends.codes["two"] == [[0, 0]]
+    assert_alike(ends.run("one"), ends.run("two"))
+    assert len({position for _, position in seen(ends.run("two"))}) == 120, "a kept last step shows every sample"
+    rows = records.read_lines(ends.run("two").ledger_of(1), LedgerRow)
     assert rows[-1].rank == 1 and rows[-1].totals["host"] is None, "what is not measured is null"
     assert (rows[-1].totals["comm"] or 0) > 0 and (rows[-1].totals["peer_wait"] or 0) > 0
 
 
-def test_a_run_stopped_as_two_and_resumed_as_one_ends_the_same(one: Path, dial_folder: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "two-one"
-    runs.create(folder, config(dial_folder), resumed_from=None)
-    assert train(folder, processes=2, kill_after=6) != 0
-    assert checkpoint.steps(Run(folder))[0] == 4
-    train(folder, processes=1)
-    assert_alike(one, folder)
+def test_a_run_stopped_as_two_and_resumed_as_one_ends_the_same(ends: Ends) -> None:
+    killed, resumed = ends.codes["two, then one"]
+    assert killed[1] == -signal.SIGKILL and resumed == [0]
+    assert [attempt.world for attempt in records.read_record(ends.run("two, then one").record).attempts] == [2, 1]
+    assert_alike(ends.run("one"), ends.run("two, then one"))
 
 
-def test_three_processes_killed_and_resumed_end_with_the_same_bits(dial_folder: Path, tmp_path: Path) -> None:
-    three = settings.with_values(config(dial_folder), {"atoms": 3, "epochs": 1, "checkpoint_steps": 3})
-    found = []
-    for name, kill_after in (("whole", None), ("killed", 4)):
-        folder = tmp_path / name / "run"
-        runs.create(folder, three, resumed_from=None)
-        if kill_after:
-            assert train(folder, processes=3, kill_after=kill_after) != 0
-            assert checkpoint.steps(Run(folder))[0] == 3
-        train(folder, processes=3)
-        last = checkpoint.find(Run(folder), "latest")
-        found.append([(last / checkpoint.MODEL).read_bytes(), (last / checkpoint.OPTIMIZER).read_bytes()])
-    assert found[0] == found[1]
+def test_three_processes_killed_and_resumed_end_with_the_same_bits(ends: Ends) -> None:
+    killed, resumed = ends.codes["three, killed"]
+    assert killed[2] == -signal.SIGKILL and resumed == ends.codes["three"][0] == [0, 0, 0]
+    for name in (checkpoint.MODEL, checkpoint.OPTIMIZER):
+        files = [checkpoint.find(ends.run(one), "latest") / name for one in ("three", "three, killed")]
+        assert files[0].read_bytes() == files[1].read_bytes()
 
 
-def test_more_processes_than_atoms_are_refused(dial_folder: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "three"
-    runs.create(folder, config(dial_folder), resumed_from=None)
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3", "-m", "stoker"]
-    done = subprocess.run([*launcher, "work", str(folder)], capture_output=True, text=True)
-    assert done.returncode != 0
-    assert "3 processes for 2 atoms" in done.stderr
+def test_more_processes_than_atoms_are_refused(ends: Ends) -> None:
+    assert 0 not in ends.codes["too many"][0]
+    assert "3 processes for 2 atoms" in (ends.folder / "said").read_text()
 
 
 def test_a_new_run_starts_on_two_processes_with_one_command(dial_folder: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from tests.whole import hosts
 from tests.whole.hosts import Hosts
 
 MBIT = 50
+pytestmark = pytest.mark.alone
 # A gigabyte a second would not hold this network up; fifty megabits do: 1.5 MB of gradients a step.
 SETTINGS = [
     "--model", "timm/test_resnet", "--resolution", "32", "--batch", "16", "--flip", "0", "--device", "cpu",

@@ -15,6 +15,7 @@ from tests.whole import slowed, traces
 
 # 120 samples: two epochs of 15 steps, two atoms of 4 samples each.
 SMALL = {"batch": 8, "atoms": 2, "epochs": 2, "eval_epochs": 2, "log_steps": 5, "threads": 1}
+pytestmark = pytest.mark.alone
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stoker import records, runs
+from stoker import lines, runs
 from stoker.records import LedgerRow
 from stoker.runs import Run
 
@@ -45,7 +45,7 @@ class History:
 
 def finished(run: Run) -> None:
     """Write into the plan of a run that is done what it took."""
-    plan, rows = read(run), records.read_lines(run.ledger, LedgerRow)
+    plan, rows = read(run), lines.last(run.ledger, LedgerRow, 2).rows
     if plan is None or not rows or rows[-1].step < plan["forecast"]["steps"]:
         # A run that came to its target early is not what was planned.
         return

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from stoker import records, settings, units
+from stoker import lines, records, settings, units
 from stoker.config import Config
 from stoker.records import MetricRow
 from stoker.runs import Run
@@ -101,7 +101,7 @@ def loading(said: Exported) -> str:
 
 def scores(run: Run | None, source: str) -> str:
     """What the exported checkpoint reached, on which samples."""
-    rows = records.read_lines(run.metrics, MetricRow) if run else []
+    rows = lines.holding(run.metrics, MetricRow, b'"eval"').rows if run else ()
     step = int(Path(source).name) if Path(source).name.isdigit() else -1
     row = next((row for row in reversed(rows) if row.kind == "eval" and row.step == step), None)
     if row is None or run is None:

@@ -68,6 +68,8 @@ def to_mirror(run: Run, mirror: Path, step: int | None, *, keep: int = checkpoin
             checkpoint.remove_after(there, step)
         copy_names(names, there)
         checkpoint.prune(there, keep=keep, trusted=() if step is None or torn else {step})
+        if step is None:
+            copy_exhibits(run, there)
     if torn:
         raise Problem(f"not whole, so not copied: {'; '.join(torn)}", fix="see what is wrong with the disk of the run")
 
@@ -94,6 +96,7 @@ def from_mirror(run_folder: Path, mirror: Path) -> int | None:
         for path in others(there):
             if path.exists():
                 runs.write_whole(run.folder / path.name, path.read_bytes())
+        copy_exhibits(there, run)
         names = checkpoint.named(there)
         for wanted in sorted(set(names.values()) - {step} - set(checkpoint.steps(run))):
             with contextlib.suppress(Torn):
@@ -114,9 +117,21 @@ def remove_after(run: Run, mirror: Path, step: int) -> None:
 
 
 def others(run: Run) -> list[Path]:
-    """The records that a run needs to go on elsewhere, beside its record and its settings."""
-    lines = (run.metrics, run.events, *sorted(run.folder.glob("ledger*.jsonl")))
-    return [run.classes, run.machine, run.code, *lines]
+    """The records that a run needs to go on and to be reported on elsewhere, beside its record and its settings."""
+    many = (path for name in ("ledger", "gauges") for path in sorted(run.folder.glob(f"{name}*.jsonl")))
+    return [run.classes, run.machine, run.code, run.plan, run.metrics, run.events, *many]
+
+
+def copy_exhibits(source: Run, dest: Run) -> None:
+    """Let a run show what another shows. Pictures come first, so that each one that is spoken of is there."""
+    if not source.exhibits.is_dir():
+        return
+    dest.exhibits.mkdir(parents=True, exist_ok=True)
+    shown = sorted(source.exhibits.glob("[!.]*"), key=lambda path: (path.suffix == ".json", path.name))
+    for path in shown:
+        runs.write_whole(dest.exhibits / path.name, path.read_bytes())
+    for old in {path.name for path in dest.exhibits.iterdir()} - {path.name for path in shown}:
+        (dest.exhibits / old).unlink()
 
 
 def copy_names(names: dict[str, int], there: Run) -> None:

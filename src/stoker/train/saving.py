@@ -1,6 +1,6 @@
 """How a run's state comes back from disk. How it gets there: keeper.py."""
 
-from stoker import checkpoint, records, runs
+from stoker import checkpoint, lines, runs
 from stoker.errors import Problem
 from stoker.records import LedgerRow
 from stoker.train import ledger
@@ -41,7 +41,7 @@ def restore(state: TrainState, site: Site, *, resume: str | None, epochs: int) -
     if site.world.is_first:
         runs.tidy(run)
         runs.cut_metrics(run, step=state.at.step, evaluated=state.at.evaluated)
-    rows = records.read_lines(run.ledger_of(site.world.rank), LedgerRow)
+    rows = lines.last(run.ledger_of(site.world.rank), LedgerRow, 2).rows
     site.clock.go_on(
         ledger.carried(
             kept=state.at.ledger or None,
