@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,16 @@ def stopped_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
             os.kill(os.getpid(), signal.SIGTERM)
 
     traces.at_update(monkeypatch, act)
+
+
+def test_a_run_that_launches_slow_down_begins_and_is_told_what_helps(
+    long_enough: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(probing.Meter, "launched", lambda _, costs, *__: replace(costs, launch_seconds=1.0))
+    monkeypatch.setattr(preflight, "SECONDS", 0.3)
+    assert cli.main(words({**long_enough, "target_accuracy": 1})) == 0
+    said = capsys.readouterr().err
+    assert "limited by launches (" in said and "times slower than without): give a larger --batch, or --compile" in said
 
 
 def test_a_probe_leaves_no_trace_and_is_set_against_what_came_of_it(

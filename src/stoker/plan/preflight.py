@@ -26,6 +26,8 @@ FEW_STEPS = 100
 SECONDS = 10.0
 MUCH_SLOWER = 3.0
 # How to be rid of what limits a run.
+# A small network on a fast GPU waits for launches on every machine: that is told, and no reason to stop.
+NO_FAULT = ("compute", "launches")
 CURES = {
     "network": "use a faster link, send less with --compress bf16, or train on one machine",
     "decode": "pack the data smaller first: stoker pack DATA PACK; or give more --threads",
@@ -80,7 +82,7 @@ def looked_ahead(
     if device.type == "cuda":
         # The run's own peak is what its record tells.
         torch.cuda.reset_peak_memory_stats(device)
-    is_slow = forecast is not None and forecast.slowdown > MUCH_SLOWER and forecast.limit != "compute"
+    is_slow = forecast is not None and is_much_slower(forecast) and forecast.limit not in NO_FAULT
     # What the first process finds holds for all: they must stop together or not at all.
     if dist.least(0 if is_slow and world.is_first else 1, world, device) == 0:
         refuse(forecast if world.is_first else None, config)
@@ -100,6 +102,11 @@ def probe_that_fits(
     memory.free(device)
     progress.say("plan     not made: the probe ran out of memory", show=show)
     return None
+
+
+def is_much_slower(forecast: Forecast) -> bool:
+    """Whether something makes a run much slower than the hardware could do it."""
+    return forecast.slowdown > MUCH_SLOWER and forecast.limit != "compute"
 
 
 def refuse(forecast: Forecast | None, config: Config) -> None:
@@ -133,6 +140,8 @@ def line(forecast: Forecast) -> str:
     limit = f"limited by {forecast.limit}"
     if forecast.limit != "compute" and forecast.slowdown > 1.05:
         limit += f" ({forecast.slowdown:.1f} times slower than without)"
+    if is_much_slower(forecast):
+        limit += f": {CURES[forecast.limit]}"
     return f"{lasting(forecast)}, {limit}"
 
 

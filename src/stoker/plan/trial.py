@@ -115,7 +115,6 @@ class Trial:
         """The training thread's time to hand a step's work to an idle GPU; 0 on a CPU, which does it at once."""
         if self.marks is None:
             return 0.0
-        self.marks.forget()
         self.synthetic(samples, resolution, 1)
         return self.marks.host_seconds
 
