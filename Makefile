@@ -1,7 +1,8 @@
 # Each target makes its own .venv when there is none. PYTHON picks the interpreter it is made with.
 PYTHON ?= python3
 BIN := .venv/bin
-# Tests run beside each other, each file in one process; tests/conftest.py says which files come first.
+# Tests run beside each other, each file in one process; tests/conftest.py says which files come first. Threads that wait
+# for others of a network sleep meanwhile: they would take the cores from the tests beside them.
 BESIDE := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .PHONY: train test test-long lint bench clean
@@ -11,7 +12,7 @@ train: .venv/ready
 	@echo "next: open runs/demo/report.html in a browser; source .venv/bin/activate, then: stoker why demo"
 
 test: .venv/ready
-	$(BIN)/python -m pytest -m "not gpu and not long and not alone" $(BESIDE)
+	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -m "not gpu and not long and not alone" $(BESIDE)
 	$(BIN)/python -m pytest -m "alone and not gpu and not long"
 
 test-long: .venv/ready
