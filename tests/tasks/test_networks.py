@@ -1,5 +1,7 @@
 """Networks by name, from three libraries."""
 
+import sys
+
 import pytest
 import torch
 
@@ -74,3 +76,13 @@ def test_a_network_without_a_head_is_refused() -> None:
         bare = networks.create("timm/test_resnet", classes=0)
     with pytest.raises(Problem, match="has no last layer"):
         networks.head(bare)
+
+
+def test_a_hidden_module_seems_not_to_be_installed_until_it_may_be_loaded_again() -> None:
+    sys.modules.pop("this", None)
+    with networks.hidden("this"), pytest.raises(ImportError):
+        import this  # noqa: F401
+    assert "this" not in sys.modules
+    with networks.hidden("json"):
+        import json
+    assert sys.modules["json"] is json, "what is loaded stays"

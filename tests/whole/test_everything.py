@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,13 +92,16 @@ def twenty_ends(folder: Path, dice: random.Random) -> list[Start]:
     ]  # fmt: skip
 
 
-def test_two_processes_with_everything_on_killed_twenty_times_end_with_the_same_bits(
-    asked: Config, whole: dict[str, str], tmp_path: Path
+@pytest.mark.parametrize(
+    "some", [(0, 3, 6, 9, 10, 12, 15, 18), pytest.param(range(20), marks=pytest.mark.long)], ids=len
+)
+def test_two_processes_with_everything_on_and_killed_again_and_again_end_with_the_same_bits(
+    asked: Config, whole: dict[str, str], tmp_path: Path, some: Sequence[int]
 ) -> None:
     dice = random.Random(int.from_bytes(hashlib.sha256(str(tmp_path).encode()).digest()[:4]))
     folder = tmp_path / "killed"
     runs.create(folder, asked, resumed_from=None)
-    starts = twenty_ends(folder, dice)
+    starts = [one for number, one in enumerate(twenty_ends(folder, dice)) if number in some]
     ends = started([*starts, Start(folder=str(folder), processes=2)])
     for one, codes in zip(starts, ends[:-1], strict=True):
         assert codes[one.rank] == -signal.SIGKILL and 0 not in codes, (one, codes)

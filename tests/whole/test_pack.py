@@ -1,6 +1,7 @@
 """A pack that is killed, at whatever moment, and begun again ends with the same bytes as one that was left alone."""
 
 import io
+import json
 import os
 import random
 import signal
@@ -20,19 +21,29 @@ from ..data.packing.test_pack import tree
 
 SETTINGS = {"short_side": 24, "shard_samples": 6}
 FLAGS = ["--short-side", "24", "--shard-samples", "6"]
-# Ends itself with SIGKILL when something is made to last for the n-th time after a certain file is there.
+# For each moment a process that ends itself with SIGKILL when something is made to last for the n-th time after a file
+# is there. They are forked, so that libraries are loaded once. Prints how each of them ended.
 DOOMED = """
-import os, signal, sys
+import json, os, signal, sys
 from stoker import cli
-(awaited, left), fsync = sys.argv[1:3], os.fsync
-def doomed(file):
-    global left
-    left = int(left) - os.path.exists(awaited)
-    if left == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-    fsync(file)
-os.fsync = doomed
-sys.exit(cli.main(sys.argv[3:]))
+from stoker.data import packing
+def begin(awaited, left):
+    os.dup2(os.open("many.tar", os.O_RDONLY), 0)
+    sys.stdin = open(0)
+    fsync = os.fsync
+    def doomed(file):
+        nonlocal left
+        left -= os.path.exists(awaited)
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        fsync(file)
+    os.fsync = doomed
+    os._exit(cli.main(sys.argv[2:]))
+for awaited, left in json.loads(sys.argv[1]):
+    child = os.fork()
+    if child == 0:
+        begin(awaited, left)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 MOMENTS = [
     ("pack", 1), ("pack", 2), ("pack", 3), ("pack", 4), ("pack", 5), ("pack", 40), ("pack/val-00001.tar", 1),
@@ -109,10 +120,9 @@ def test_a_kill_while_something_is_made_to_last_does_no_harm(many: Path, many_ta
     words = ["pack", "-" if kind == "stdin" else str(many), "pack", *FLAGS, "--workers", "1"]
     whole = started([sys.executable, "-m", "stoker", *words[:2], "whole", *words[3:]], Path("many.tar"))
     assert whole.communicate() and whole.returncode == 0
-    for awaited, count in MOMENTS:
-        doomed = started([sys.executable, "-c", DOOMED, awaited, str(count), *words], Path("many.tar"))
-        _, told = doomed.communicate()
-        assert doomed.returncode == -signal.SIGKILL, (awaited, count, told.decode())
+    starts = [sys.executable, "-c", DOOMED, json.dumps(MOMENTS), *words]
+    doomed = subprocess.run(starts, capture_output=True, text=True, timeout=300)
+    assert doomed.stdout.split() == [str(-signal.SIGKILL)] * len(MOMENTS), doomed.stderr[-3000:]
     last = started([sys.executable, "-m", "stoker", *words], Path("many.tar"))
     assert last.communicate() and last.returncode == 0
     assert tree("pack") == tree("whole")

@@ -1,7 +1,10 @@
 """Networks by name, from timm, torchvision and Stoker itself."""
 
+import contextlib
 import difflib
 import importlib.util
+import sys
+from collections.abc import Iterator
 
 from torch import nn
 
@@ -32,13 +35,27 @@ def known(library: str) -> list[str]:
     if importlib.util.find_spec(library) is None:
         return []
     if library == "timm":
-        import timm
-
+        # It loads wandb where that is installed, for a table that nothing here writes: half a second of each start.
+        with hidden("wandb"):
+            import timm
         # A name may say which of several trainings' weights are meant, as resnet50.a1_in1k does.
         return [*timm.list_models(), *timm.list_pretrained()]
     import torchvision
 
     return torchvision.models.list_models(module=torchvision.models)  # type: ignore[attr-defined]
+
+
+@contextlib.contextmanager
+def hidden(module: str) -> Iterator[None]:
+    """Let a module that is not loaded yet seem not to be installed."""
+    is_loaded = module in sys.modules
+    if not is_loaded:
+        sys.modules[module] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        if not is_loaded:
+            del sys.modules[module]
 
 
 def unknown(name: str) -> Problem:
