@@ -12,7 +12,7 @@ SLOW = ("tests/rules/test_docs.py", "tests/test_examples.py", "tests/whole/")
 
 
 def pytest_configure() -> None:
-    """Each of several processes that share the tests has a core of its own: faster than all of them on all cores."""
+    """Each of several processes that share the tests has a core of its own: a little faster (docs/log.md)."""
     worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
     if worker and hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))

@@ -97,10 +97,11 @@ def kill_and_go_on(words: list[str], dest: Path, *, kills: int, seed: int) -> No
     assert process.returncode == 0, told.decode()
 
 
-def test_a_pack_killed_at_ten_random_points_ends_with_the_same_bytes(many: Path) -> None:
+@pytest.mark.parametrize("kills", [4, pytest.param(10, marks=pytest.mark.long)])
+def test_a_pack_killed_at_random_points_ends_with_the_same_bytes(many: Path, kills: int) -> None:
     api.pack(many, "whole", show=False, workers=1, **SETTINGS)
     words = [sys.executable, "-m", "stoker", "pack", str(many), "pack", *FLAGS, "--workers", "2"]
-    kill_and_go_on(words, Path("pack"), kills=10, seed=0)
+    kill_and_go_on(words, Path("pack"), kills=kills, seed=0)
     assert tree("pack") == tree("whole")
     assert "bad.csv" in tree("whole") and not Path("pack/.packing").exists()
 
@@ -109,7 +110,7 @@ def test_a_download_killed_at_random_points_ends_with_the_same_bytes(many_tar: b
     with served(Site(files={"many.tar": many_tar})) as site:
         api.pack(f"{site.url}/many.tar", "whole", show=False, workers=1, **SETTINGS)
         words = [sys.executable, "-m", "stoker", "pack", f"{site.url}/many.tar", "pack", *FLAGS, "--workers", "2"]
-        kill_and_go_on(words, Path("pack"), kills=5, seed=0)
+        kill_and_go_on(words, Path("pack"), kills=3, seed=0)
     assert any(asked for asked in site.asked), "a start after a kill does not read all of it again"
     assert tree("pack") == tree("whole")
 
