@@ -1,4 +1,3 @@
-import os
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +8,6 @@ from tests.report.browser import browser
 
 __all__ = ["browser"]
 SLOW = ("tests/rules/test_docs.py", "tests/test_examples.py", "tests/whole/")
-
-
-def pytest_configure() -> None:
-    """Each of several processes that share the tests has a core of its own: a little faster (docs/log.md)."""
-    worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
-    if worker and hasattr(os, "sched_setaffinity"):
-        cores = sorted(os.sched_getaffinity(0))
-        os.sched_setaffinity(0, {cores[int(worker) % len(cores)]})
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

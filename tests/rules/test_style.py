@@ -51,6 +51,12 @@ def test_no_function_takes_a_callback(sources: dict[str, str]):
     assert [wrong for path, text in sources.items() for wrong in callbacks(path, text)] == []
 
 
+def test_files_of_lines_which_may_be_very_long_are_not_read_whole(sources: dict[str, str]):
+    """stoker.lines reads what is asked for; a bench reads the short runs that it makes."""
+    readers = [path for path, text in sources.items() if re.search(r"\bread_lines\(", text)]
+    assert sorted(readers) == ["bench/restarts.py", "records.py"]
+
+
 def test_nothing_is_marked_as_unfinished(tracked: list[Path]):
     assert holding(UNFINISHED, [path for path in tracked if path.suffix != ".md"]) == []
 

@@ -1,5 +1,7 @@
 """Networks by name, from three libraries."""
 
+import importlib.util
+import subprocess
 import sys
 
 import pytest
@@ -86,3 +88,9 @@ def test_a_hidden_module_seems_not_to_be_installed_until_it_may_be_loaded_again(
     with networks.hidden("json"):
         import json
     assert sys.modules["json"] is json, "what is loaded stays"
+
+
+def test_names_of_networks_are_found_without_loading_a_tracker() -> None:
+    code = "import sys; from stoker.tasks import networks; networks.resolved('resnet18'); print('wandb' in sys.modules)"
+    assert importlib.util.find_spec("wandb"), "where it is not installed this test shows nothing"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
